@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
 from penstock.engine.errors import PenstockError, StateNotReadyError
+from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import EVERY_SECONDS, Collector
 from penstock.web.export.exporter import Exporter
@@ -27,6 +29,8 @@ from penstock.web.own_routes import own_routes
 from penstock.web.pages import page_routes
 from penstock.web.security import Access, App, Guard
 from penstock.web.state_routes import state_routes
+
+_MOST_LOOKING: Final = 8
 
 
 def make_app(
@@ -54,11 +58,12 @@ def make_app(
         yield
         reading.cancel()
 
-    flink = flink_routes(collector, operations, cluster)
+    looking = AtOnce(_MOST_LOOKING, "what threads do")
+    flink = flink_routes(collector, operations, cluster, looking)
     app = Starlette(
         routes=[
             *page_routes(),
-            *own_routes(collector, operations, cluster),
+            *own_routes(collector, operations, cluster, looking),
             *state_routes(collector, cluster),
             *flink,
             Mount("/v1", routes=flink),

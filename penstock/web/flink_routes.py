@@ -19,6 +19,7 @@ from penstock.engine.checkpointing.pending import CheckpointPart
 from penstock.engine.errors import PenstockError
 from penstock.engine.job.info import CheckpointInfo, TaskInfo
 from penstock.web import flink, flink_metrics, rescales
+from penstock.web.at_once import AtOnce
 from penstock.web.checkpoint_parts import by_task, subtasks_document
 from penstock.web.cluster import Cluster, Node
 from penstock.web.collector import Collector
@@ -32,12 +33,12 @@ _FLAME_SECONDS = 2.0
 _MOST_EXCEPTIONS = 16
 
 
-def flink_routes(collector: Collector, operations: Operations, cluster: Cluster) -> list[Route]:
-    """All of them."""
+def flink_routes(collector: Collector, operations: Operations, cluster: Cluster, looking: AtOnce) -> list[Route]:
+    """All of them; arguments as for `own_routes`."""
     return [
         *_cluster_routes(collector),
         *_job_routes(collector, cluster),
-        *_vertex_routes(collector, cluster),
+        *_vertex_routes(collector, cluster, looking),
         *_operation_routes(collector, operations, cluster),
     ]
 
@@ -189,7 +190,7 @@ def _checkpoint_in(request: Request, view: JobView) -> CheckpointInfo:
     return found
 
 
-def _vertex_routes(collector: Collector, cluster: Cluster) -> list[Route]:
+def _vertex_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> list[Route]:
     def of_task(document: Callable[[JobView, TaskView], Any]) -> Callable[[Request], Any]:
         async def endpoint(request: Request) -> Response:
             view = job_in(request, collector)
@@ -221,7 +222,7 @@ def _vertex_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         task = task_in(request, view)
         given = request.query_params.get("subtaskindex")
         subtask = 0 if given is None else whole(given, "subtaskindex", 0, task.info.parallelism - 1)
-        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, _FLAME_SECONDS)
+        stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, _FLAME_SECONDS))
         return JSONResponse({"endTimestamp": time.time_ns() // 1_000_000, "data": flame_document(stacks)})
 
     vertex = "/jobs/{job}/vertices/{vertex}"

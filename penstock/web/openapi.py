@@ -50,7 +50,6 @@ _VERTEX: Final = {
 _BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("POST", "/jobs/{job}/savepoints"): {"properties": {"target-directory": _TEXT, "cancel-job": _FLAG}},
     ("POST", "/jobs/{job}/stop"): {"properties": {"targetDirectory": _TEXT, "drain": _FLAG}},
-    ("POST", "/session"): {"properties": {"token": _TEXT}},
     ("PUT", "/jobs/{job}/resource-requirements"): {"additionalProperties": _VERTEX},
 }
 

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.metric_types import read_together
 from penstock.web import flink
+from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import MOST_LISTENERS, Collector
 from penstock.web.documents import finite, info_document
@@ -29,24 +30,30 @@ from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
-from penstock.web.requests import body_of, job_in, require_operator, task_in, text_in, whole
-from penstock.web.security import COOKIE, Role
+from penstock.web.requests import job_in, require_operator, task_in, whole
+from penstock.web.security import COOKIE, Role, bearer_in
 from penstock.web.why_slow import why_slow
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _LONGEST_PROFILE: Final = 60
 _LOG_LINES: Final = 500
 _MOST_LOG_LINES: Final = 5000
+_MOST_READING: Final = 8
 _SESSION_SECONDS: Final = 12 * 3600
 
 
-def own_routes(collector: Collector, operations: Operations, cluster: Cluster) -> list[Route]:
-    """All of them."""
+def own_routes(collector: Collector, operations: Operations, cluster: Cluster, looking: AtOnce) -> list[Route]:
+    """All of them.
+
+    Args:
+        collector, operations, cluster: what they show and do.
+        looking: runs the calls that look at the threads of subtasks.
+    """
     return [
         *_session_routes(),
         *_cluster_routes(collector),
         *_job_routes(collector, operations),
-        *_stack_routes(collector, cluster),
+        *_stack_routes(collector, cluster, looking),
     ]
 
 
@@ -59,10 +66,8 @@ def _session_routes() -> list[Route]:
 
     async def begin(request: Request) -> Response:
         """The browser keeps the token that it has shown, out of the reach of scripts."""
-        document = await body_of(request)
-        token = request.headers.get("authorization", "").partition(" ")[2] or text_in(document, "token") or ""
         answer = JSONResponse({"role": _role(request).name.lower()})
-        if token and request.headers.get("authorization"):
+        if token := bearer_in(request.headers):
             answer.set_cookie(COOKIE, token, max_age=_SESSION_SECONDS, httponly=True, samesite="strict", path="/")
         return answer
 
@@ -89,7 +94,9 @@ def _cluster_routes(collector: Collector) -> list[Route]:
 
     async def metrics(request: Request) -> Response:
         by_subtask = request.query_params.get("subtasks") in ("1", "true")
-        return PlainTextResponse(prometheus_text(observed.jobs(), by_subtask), media_type=CONTENT_TYPE)
+        # Of a wide job it takes a second.
+        text = await asyncio.to_thread(prometheus_text, observed.jobs(), by_subtask)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     async def events(request: Request) -> Response:
         if collector.listeners >= MOST_LISTENERS:
@@ -279,7 +286,9 @@ def _subtasks(task: TaskView) -> list[dict[str, Any]]:
     ]
 
 
-def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
+def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> list[Route]:
+    reading = AtOnce(_MOST_READING, "logs")
+
     def place(request: Request) -> tuple[JobView, TaskView, int]:
         require_operator(request)
         view = job_in(request, collector)
@@ -288,20 +297,20 @@ def _stack_routes(collector: Collector, cluster: Cluster) -> list[Route]:
 
     async def stack(request: Request) -> Response:
         view, task, subtask = place(request)
-        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, 0.0)
+        stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, 0.0))
         return PlainTextResponse(dump_text(stacks))
 
     async def flame(request: Request) -> Response:
         view, task, subtask = place(request)
         seconds = whole(request.query_params.get("seconds", 5), "seconds", 1, _LONGEST_PROFILE)
-        stacks = await asyncio.to_thread(cluster.stacks, view.info.id, task.info.id, subtask, float(seconds))
+        stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, float(seconds)))
         return JSONResponse(flame_document(stacks))
 
     async def logs(request: Request) -> Response:
         require_operator(request)
         view = job_in(request, collector)
         most = whole(request.query_params.get("most", _LOG_LINES), "most", 1, _MOST_LOG_LINES)
-        lines = await asyncio.to_thread(cluster.logs, view.info.id, {}, most)
+        lines = await reading(lambda: cluster.logs(view.info.id, {}, most))
         return JSONResponse({"lines": [asdict(line) for line in lines]})
 
     return [

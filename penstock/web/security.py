@@ -138,8 +138,7 @@ class Guard:
         length = headers.get("content-length", "0")
         if not length.isdigit() or int(length) > LONGEST_BODY:
             return 413, f"the body is longer than {LONGEST_BODY} bytes"
-        bearer = headers.get("authorization", "")
-        token = bearer[7:] if bearer.lower().startswith("bearer ") else ""
+        token = bearer_in(headers)
         role = self._access.tokens.role_of(token or _cookie(headers))
         if token and role is Role.NOBODY:
             return 401, "the token is wrong"
@@ -155,6 +154,12 @@ class Guard:
         if not reads and role is not Role.OPERATOR:
             return 403, "this token may read; changing something needs the operator's"
         return None
+
+
+def bearer_in(headers: Headers) -> str:
+    """The token of the header `Authorization`; empty: there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token if scheme.lower() == "bearer" else ""
 
 
 def _host(header: str) -> str:

@@ -5,10 +5,9 @@ JSON for single keys and a few rows, Arrow's stream format for many. Values are 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 from starlette.exceptions import HTTPException
@@ -19,12 +18,12 @@ from starlette.routing import Route
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, SEEN
 from penstock.savepoints.reader import Savepoint
 from penstock.savepoints.shown import json_value, python_rows
+from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
 from penstock.web.requests import job_in, require_operator, whole
 from penstock.web.state_reads import ISOLATIONS, MOST_LIVE_ROWS, StateRead, StateReads
 
-_T = TypeVar("_T")
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _ROWS: Final = 100
 _MOST_ROWS: Final = 10_000
@@ -35,33 +34,9 @@ _TAIL_ROWS: Final = 20
 _TAIL_SECONDS: Final = 5
 
 
-class _AtOnce:
-    """Runs calls that block in threads, so many at once and no more.
-
-    Args:
-        most: how many.
-        what: they ask for, for messages.
-    """
-
-    def __init__(self, most: int, what: str) -> None:
-        self._most, self._what = most, what
-        self._running = asyncio.Semaphore(most)
-
-    async def __call__(self, call: Callable[[], _T]) -> _T:
-        """What the call gives.
-
-        Raises:
-            HTTPException: too many run already.
-        """
-        if self._running.locked():
-            raise HTTPException(503, f"{self._most} ask for {self._what} already; try again", {"Retry-After": "1"})
-        async with self._running:
-            return await asyncio.to_thread(call)
-
-
 def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     """All of them."""
-    in_thread, looking = _AtOnce(_MOST_AT_ONCE, "state"), _AtOnce(_MOST_LOOKING, "rows of streams")
+    in_thread, looking = AtOnce(_MOST_AT_ONCE, "state"), AtOnce(_MOST_LOOKING, "rows of streams")
     reads = StateReads(cluster)
 
     async def states(request: Request) -> Response:
@@ -82,7 +57,7 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
             return JSONResponse({"found": value is not None, "value": json_value(value)})
         # One more tells that there are more.
         more = replace(wanted, limit=limit + (not arrow))
-        return _rows(await in_thread(lambda: _table(*reads.rows(view, more))), limit, arrow)
+        return await in_thread(lambda: _rows(_table(*reads.rows(view, more)), limit, arrow))
 
     async def tail(request: Request) -> Response:
         require_operator(request)
@@ -90,10 +65,15 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         limit = whole(query.get("rows", _TAIL_ROWS), "rows", 1, MOST_ROWS)
         seconds = whole(query.get("seconds", _TAIL_SECONDS), "seconds", 1, int(LONGEST_SECONDS))
         side = query.get("side", "")
-        found = await looking(lambda: cluster.tail(view.info.id, uid, side, limit, float(seconds)))
-        if ARROW in request.headers.get("accept", ""):
-            return _arrow(found.rows.replace_schema_metadata({SEEN: str(found.seen)}))
-        return JSONResponse({**_document(found.rows), "seen": found.seen})
+        arrow = ARROW in request.headers.get("accept", "")
+
+        def looked() -> Response:
+            found = cluster.tail(view.info.id, uid, side, limit, float(seconds))
+            if arrow:
+                return _arrow(found.rows.replace_schema_metadata({SEEN: str(found.seen)}))
+            return JSONResponse({**_document(found.rows), "seen": found.seen})
+
+        return await looking(looked)
 
     return [
         Route("/v1/jobs/{job}/state", states),

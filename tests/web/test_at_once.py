@@ -1,0 +1,44 @@
+"""Those who look at threads for a minute keep nobody else waiting, and are so many at most."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.web.conftest import Serve
+from tests.web.fakes import FakeCluster
+
+AT_ONCE = 8
+JOB = "/v1/jobs/orders-1"
+
+
+def test_flame_graphs_keep_no_state_waiting_and_are_so_many_at_most(
+    serve: Serve, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, under_way = threading.Event(), threading.Semaphore(0)
+    stacks = cluster.stacks
+
+    def looking(*arguments: Any) -> Any:
+        under_way.release()
+        release.wait(60)
+        return stacks(*arguments)
+
+    monkeypatch.setattr(cluster, "stacks", looking)
+    client = serve()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        flames = [threads.submit(client.get, f"{JOB}/tasks/2/0/flame") for _ in range(AT_ONCE)]
+        try:
+            for _ in flames:
+                assert under_way.acquire(timeout=30)
+            refused = client.get(f"{JOB}/vertices/2/flamegraph")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert client.get(f"{JOB}/state/totals/accumulators?key=ann").status_code == 200
+            assert client.get(f"{JOB}/logs").status_code == 200
+            assert client.get("/metrics").status_code == 200
+        finally:
+            release.set()
+    assert {flame.result().status_code for flame in flames} == {200}
+    assert client.get(f"{JOB}/tasks/2/0/flame").status_code == 200
