@@ -126,7 +126,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
 async def _events(collector: Collector) -> AsyncIterator[str]:
     yield f"event: jobs\ndata: {json.dumps(_jobs(collector))}\n\n"
     async for is_new in collector.news(_KEEP_ALIVE_SECONDS):
-        yield f"event: jobs\ndata: {json.dumps(_jobs(collector))}\n\n" if is_new else ": nothing new\n\n"
+        yield f"event: jobs\ndata: {json.dumps(_jobs(collector))}\n\n" if is_new else "event: alive\ndata: {}\n\n"
 
 
 def _jobs(collector: Collector) -> dict[str, Any]:

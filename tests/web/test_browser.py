@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +16,7 @@ from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
+from penstock.web.observed import CHART_POINTS
 from penstock.web.security import Role
 from tests.web.conftest import TOKENS, Serve
 from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
@@ -51,12 +54,12 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def serving(cluster: FakeCluster) -> Iterator[Callable[[Role], Server]]:
+def serving(cluster: FakeCluster) -> Iterator[Callable[..., Server]]:
     """Starts servers."""
     running: list[Server] = []
 
-    def start(open_to: Role) -> Server:
-        running.append(Server(cluster, open_to))
+    def start(open_to: Role, every: float = 0.2) -> Server:
+        running.append(Server(cluster, open_to, every))
         return running[-1]
 
     yield start
@@ -79,7 +82,7 @@ def page(browser: Any, serving: Any, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.fixture
-def server(serving: Callable[[Role], Server]) -> Server:
+def server(serving: Callable[..., Server]) -> Server:
     return serving(Role.OPERATOR)
 
 
@@ -220,6 +223,90 @@ def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluste
     page.get_by_text("The server cannot be reached").wait_for()
     server.start()
     page.get_by_text("The server cannot be reached").wait_for(state="detached", timeout=5_000)
+
+
+def test_a_job_manager_and_a_node_that_are_away_are_shown_until_they_are_back(
+    page: Any, server: Server, cluster: FakeCluster
+) -> None:
+    readings, nodes = cluster.readings, cluster.nodes
+    page.goto(f"{server.url}#/jobs/orders-1/")
+    page.get_by_role("button", name="count -> sink, parallelism 2").wait_for()
+    cluster.readings = []
+    page.get_by_text("Its job manager does not answer").wait_for()
+    cluster.readings = readings
+    page.get_by_text("Its job manager does not answer").wait_for(state="detached", timeout=5_000)
+    page.get_by_role("link", name="Nodes").click()
+    cluster.nodes = lambda: [replace(node, alive=False) for node in nodes()]  # type: ignore[method-assign]
+    page.get_by_role("cell", name="failed").wait_for()
+    cluster.nodes = nodes  # type: ignore[method-assign]
+    page.get_by_role("cell", name="running").wait_for(timeout=5_000)
+
+
+def test_a_page_asks_nothing_more_while_an_answer_takes_long(page: Any, server: Server, cluster: FakeCluster) -> None:
+    logs, asked, release, ticks = cluster.logs, [], threading.Event(), []
+
+    def slowly(*arguments: Any) -> Any:
+        asked.append(arguments)
+        release.wait(60)
+        return logs(*arguments)
+
+    cluster.logs = slowly  # type: ignore[method-assign]
+    page.on("request", lambda request: ticks.append(request.url) if request.url.endswith("/view") else None)
+    try:
+        page.goto(f"{server.url}#/jobs/orders-1/logs")
+        while len(ticks) < 10:
+            page.wait_for_timeout(50)
+        assert len(asked) == 1
+    finally:
+        release.set()
+    page.get_by_text("no such user").wait_for()
+
+
+def test_a_page_whose_session_is_over_asks_for_the_token(page: Any, serving: Any) -> None:
+    server = serving(Role.NOBODY)
+    page.goto(f"{server.url}#token={TOKENS.viewer}")
+    page.get_by_text("read only").wait_for()
+    page.context.clear_cookies()
+    server.stop()
+    server.start()
+    page.get_by_label("Token").wait_for()
+
+
+def test_an_address_that_makes_no_sense_shows_the_jobs(page: Any, server: Server) -> None:
+    page.goto(f"{server.url}#/%")
+    page.get_by_role("link", name="orders").wait_for()
+
+
+@pytest.mark.parametrize(
+    "view", ["metrics", *(pytest.param(view, marks=pytest.mark.long) for view in ("", "/2", "logs", "timeline"))]
+)
+def test_a_page_that_stays_open_does_not_grow(page: Any, serving: Any, cluster: FakeCluster, view: str) -> None:
+    server = serving(Role.OPERATOR, every=0.01)
+    seconds = itertools.count(11)
+    cluster.read = lambda: [Reading(ORDERS, orders_metrics(next(seconds)))]  # type: ignore[method-assign]
+    page.goto(f"{server.url}#/jobs/orders-1/{view}")
+    page.get_by_text("live").wait_for()
+    session = page.context.new_cdp_session(page)
+
+    def size() -> tuple[int, int, float]:
+        """Nodes, listeners and bytes, when all that is left over has been collected."""
+        session.send("HeapProfiler.collectGarbage")
+        counted = session.send("Memory.getDOMCounters")
+        return counted["nodes"], counted["jsEventListeners"], session.send("Runtime.getHeapUsage")["usedSize"]
+
+    def after(readings: int) -> tuple[int, int, float]:
+        until = next(seconds) + readings
+        while next(seconds) < until:
+            page.wait_for_timeout(50)
+        return size()
+
+    # Charts are full by then.
+    before = after(CHART_POINTS)
+    behind = after(CHART_POINTS)
+    assert behind[0] <= before[0] + 50
+    assert behind[1] <= before[1] + 5
+    # Within an hour's readings it goes up and down by a half.
+    assert behind[2] <= 2 * before[2]
 
 
 def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: Any, serving: Any) -> None:

@@ -1,11 +1,31 @@
 // How the pages talk to the server: JSON, events, and the token that a link may bring along.
+import { useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
 
 const HEADERS = { "X-Penstock-Request": "1" };
+const PATIENCE = 30000; // ms: what is asked for takes less, and a connection that was cut says nothing
 
 export async function get(path) {
-  const answer = await fetch(path, { headers: HEADERS, cache: "no-store" });
+  const answer = await fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
   if (!answer.ok) throw await problem(answer);
   return (answer.headers.get("content-type") || "").includes("json") ? answer.json() : answer.text();
+}
+
+// What a path answers, and why it does not; asked again with each of `again`. Nothing more is asked while an answer is awaited,
+// so that questions do not gather behind one that takes long. An empty path asks nothing.
+export function useAnswer(path, again) {
+  const [told, setTold] = useState({}), asked = useRef(null), gone = useRef(false);
+  useEffect(() => () => { gone.current = true; }, []);
+  useEffect(() => {
+    if (!path || asked.current === path) return;
+    asked.current = path;
+    const tell = (news) => {
+      if (gone.current || asked.current !== path) return;
+      asked.current = null;
+      setTold((before) => ({ path, found: before.path === path ? before.found : null, ...news }));
+    };
+    get(path).then((found) => tell({ found, problem: null }), (error) => tell({ problem: error.message }));
+  }, [path, again]);
+  return told.path === path ? [told.found, told.problem] : [null, null];
 }
 
 export async function send(method, path, body, headers = {}) {
@@ -39,9 +59,11 @@ export async function loginFromAddress() {
 // Calls `onNews` with each event and `onState` with true or false; opens again by itself, whatever happened.
 export function listen(onNews, onState) {
   let source = null, timer = null, heard = Date.now();
+  const hear = () => { heard = Date.now(); onState(true); };
   const open = () => {
     source = new EventSource("/v1/events");
-    source.addEventListener("jobs", (event) => { heard = Date.now(); onState(true); onNews(JSON.parse(event.data)); });
+    source.addEventListener("alive", hear);
+    source.addEventListener("jobs", (event) => { hear(); onNews(JSON.parse(event.data)); });
     source.onerror = () => { onState(false); again(); };
   };
   const again = () => { source.close(); clearTimeout(timer); timer = setTimeout(open, 1500); };

@@ -1,10 +1,11 @@
 // The console: which page is shown, what the server last said, and whether it can be reached.
 import { html, render, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get, listen, login, loginFromAddress } from "/pages/api.js";
+import { get, listen, login, loginFromAddress, useAnswer } from "/pages/api.js";
 import { Job } from "/pages/job.js";
 import { Bar, bytes, number, span, State, time } from "/pages/parts.js";
 
-const place = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+const plain = (part) => { try { return decodeURIComponent(part); } catch { return part; } };
+const place = () => location.hash.replace(/^#\/?/, "").split("/").map(plain);
 
 function App() {
   const [news, setNews] = useState(null), [tick, setTick] = useState(0), [live, setLive] = useState(null), [role, setRole] = useState(null), [where, setWhere] = useState(place()), [toast, setToast] = useState(null);
@@ -13,7 +14,7 @@ function App() {
   const ask = () => get("/v1/session").then((found) => setRole(found.role), () => {});
   useEffect(() => { loginFromAddress().catch((error) => say(error.message, true)).finally(ask); }, []);
   const allowed = role && role !== "nobody";
-  useEffect(() => (allowed ? listen((found) => { setNews(found); setTick((now) => now + 1); }, setLive) : undefined), [allowed]);
+  useEffect(() => (allowed ? listen((found) => { setNews(found); setTick((now) => now + 1); }, (on) => { setLive(on); if (!on) ask(); }) : undefined), [allowed]);
   useEffect(() => { if (!toast || toast.bad) return undefined; const timer = setTimeout(() => setToast(null), 12000); return () => clearTimeout(timer); }, [toast]);
   const [page, id, tab, rest] = where;
   const name = page === "jobs" && id ? news?.jobs.find((one) => one.id === id)?.name : null;
@@ -38,11 +39,10 @@ function Jobs({ news }) {
 }
 
 function Nodes({ tick }) {
-  const [found, setFound] = useState(null);
-  useEffect(() => { let on = true; get("/v1/nodes").then((all) => on && setFound(all.nodes), () => {}); return () => { on = false; }; }, [tick]);
-  if (!found) return html`<p class="dim" role="status">Reading…</p>`;
+  const [found, problem] = useAnswer("/v1/nodes", tick);
+  if (!found) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
   return html`<div class="card scroll"><table><caption><h1>Nodes</h1></caption><thead><tr><th scope="col">Address</th><th scope="col">Id</th><th scope="col">State</th><th scope="col" class="n">CPUs</th><th scope="col" class="n">Free</th><th scope="col" class="n">Memory</th></tr></thead>
-    <tbody>${found.map((one) => html`<tr key=${one.id}><td>${one.address}${one.head ? " (head)" : ""}</td><td class="mono">${one.id.slice(0, 12)}</td><td><${State} of=${one.alive ? "running" : "failed"} /></td><td class="n">${number(one.cpus)}</td><td class="n">${number(one.free_cpus)}</td><td class="n">${bytes(one.memory)}</td></tr>`)}</tbody></table></div>`;
+    <tbody>${found.nodes.map((one) => html`<tr key=${one.id}><td>${one.address}${one.head ? " (head)" : ""}</td><td class="mono">${one.id.slice(0, 12)}</td><td><${State} of=${one.alive ? "running" : "failed"} /></td><td class="n">${number(one.cpus)}</td><td class="n">${number(one.free_cpus)}</td><td class="n">${bytes(one.memory)}</td></tr>`)}</tbody></table></div>`;
 }
 
 function Login({ onDone }) {

@@ -1,6 +1,6 @@
 // Charts of the last minutes: rates, shares and watermarks of all tasks together.
-import { html, useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get } from "/pages/api.js";
+import { html, useEffect, useRef } from "/pages/vendor/htm-preact-standalone.js";
+import { useAnswer } from "/pages/api.js";
 import { number } from "/pages/parts.js";
 
 const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5", "#c2417f", "#7a7f87"];
@@ -28,9 +28,8 @@ function Chart({ title, lines, times, unit }) {
 }
 
 export function Charts({ job, tasks, tick }) {
-  const [found, setFound] = useState(null);
-  useEffect(() => { let on = true; get(`/v1/jobs/${encodeURIComponent(job)}/charts`).then((all) => on && setFound(all), () => {}); return () => { on = false; }; }, [job, tick]);
-  if (!found) return html`<p class="dim">Reading…</p>`;
+  const [found, problem] = useAnswer(`/v1/jobs/${encodeURIComponent(job)}/charts`, tick);
+  if (!found) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
   // The tasks with most to say, so that charts can be read.
   const shown = tasks.filter((task) => found[task.id]).slice().sort((a, b) => b.busiest - a.busiest).slice(0, COLOURS.length).sort((a, b) => a.id - b.id);
   if (!shown.length) return html`<p class="dim">There are charts of what the console has seen running.</p>`;

@@ -1,6 +1,6 @@
 // One job: what it does, why it is not faster, and the buttons that change it.
 import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get, send } from "/pages/api.js";
+import { get, send, useAnswer } from "/pages/api.js";
 import { Charts } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
 import { Latency, Parts, Rescales } from "/pages/times.js";
@@ -24,12 +24,7 @@ const FOLDER = { name: "folder", label: "Folder for the savepoint (empty: the co
 const folder = (given, member) => (given.folder ? { [member]: given.folder } : {});
 
 export function Job({ id, tab, rest, tick, role, say }) {
-  const [view, setView] = useState(null), [problem, setProblem] = useState(null), [asking, setAsking] = useState(null);
-  useEffect(() => {
-    let on = true;
-    get(path(id, "/view")).then((found) => on && (setView(found), setProblem(null)), (error) => on && setProblem(error.message));
-    return () => { on = false; };
-  }, [id, tick]);
+  const [view, problem] = useAnswer(path(id, "/view"), tick), [asking, setAsking] = useState(null);
   if (!view) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
   const info = view.info, over = ended(view.status);
 
@@ -92,8 +87,7 @@ function Overview({ view, selected, tick, role }) {
 const left = (task) => (task.pending_records != null ? `${number(task.pending_records)} records` : task.splits_left ? `${task.splits_left} splits` : "");
 
 function Task({ job, task, tick, role }) {
-  const [found, setFound] = useState(null), [problem, setProblem] = useState(null), [looking, setLooking] = useState(null);
-  useEffect(() => { let on = true; get(path(job, `/tasks/${task}`)).then((one) => on && (setFound(one), setProblem(null)), (error) => on && setProblem(error.message)); return () => { on = false; }; }, [job, task, tick]);
+  const [found, problem] = useAnswer(path(job, `/tasks/${task}`), tick), [looking, setLooking] = useState(null);
   useEffect(() => setLooking(null), [job, task]);
   if (!found) return html`<p class="dim">${problem || "Reading…"}</p>`;
   const columns = [
@@ -163,11 +157,10 @@ function Timeline({ view }) {
 }
 
 function Logs({ job, tasks, tick }) {
-  const [lines, setLines] = useState(null), [problem, setProblem] = useState(null), [only, setOnly] = useState("");
-  useEffect(() => { let on = true; get(path(job, "/logs")).then((found) => on && (setLines(found.lines), setProblem(null)), (error) => on && setProblem(error.message)); return () => { on = false; }; }, [job, tick]);
-  if (!lines) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
+  const [found, problem] = useAnswer(path(job, "/logs"), tick), [only, setOnly] = useState("");
+  if (!found) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
   const names = Object.fromEntries(tasks.map((task) => [task.id, task.name]));
-  const shown = lines.filter((one) => `${one.operator || names[one.task]} ${one.level} ${one.text}`.toLowerCase().includes(only.toLowerCase())).reverse();
+  const shown = found.lines.filter((one) => `${one.operator || names[one.task]} ${one.level} ${one.text}`.toLowerCase().includes(only.toLowerCase())).reverse();
   return html`<section class="card"><label>Only lines with <input value=${only} onInput=${(event) => setOnly(event.target.value)} placeholder="operator, level or text" /></label>
     <p class="dim">${problem || `${shown.length} lines, the newest first: what functions printed and logged`}</p>
     <div class="virtual scroll" tabindex="0" role="region" aria-label="Logs"><table><tbody>${shown.slice(0, 500).map((one) => html`<tr key=${`${one.task}-${one.subtask}-${one.number}`}><td class="dim mono">${time(one.at_ms).slice(11)}</td><td class=${one.level === "ERROR" || one.level === "CRITICAL" ? "failed" : one.level === "WARNING" ? "restarting" : "dim"}>${one.level}</td><td class="dim">${one.operator || names[one.task] || ""} ${one.task ? one.subtask : ""}</td><td class="mono">${one.text}</td></tr>`)}</tbody></table></div></section>`;

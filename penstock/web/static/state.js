@@ -1,13 +1,12 @@
 // The state of a job: what the newest checkpoint holds of each operator, and values of keys, asked of the job itself.
 import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get } from "/pages/api.js";
+import { get, useAnswer } from "/pages/api.js";
 import { bytes, Data, number } from "/pages/parts.js";
 
 const ROWS = 100;
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}/state${rest}`;
 export function Stored({ job, role, newest }) {
-  const [found, setFound] = useState(null), [problem, setProblem] = useState(null), [chosen, setChosen] = useState(null);
-  useEffect(() => { let on = true; get(path(job)).then((one) => on && (setFound(one), setProblem(null)), (error) => on && setProblem(error.message)); return () => { on = false; }; }, [job, newest]);
+  const [found, problem] = useAnswer(path(job), newest), [chosen, setChosen] = useState(null);
   if (!found) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
   const rows = found.operators.flatMap((one) => (one.states.length ? one.states : [{ name: "", bytes: one.bytes }]).map((state) => ({ operator: one, state })));
   return html`<section class="card scroll"><table><caption>What the newest checkpoint holds</caption><thead><tr><th scope="col">Operator</th><th scope="col">uid</th><th scope="col">State</th><th scope="col" class="n">Bytes</th><th scope="col" class="n">Rows stored</th>${role === "operator" && html`<th scope="col">Values</th>`}</tr></thead>

@@ -1,21 +1,10 @@
 // How long things took: latency markers by operator, rescales, and the parts of a checkpoint.
-import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get } from "/pages/api.js";
+import { html, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { useAnswer } from "/pages/api.js";
 import { bytes, LongTable, number, span, State, time } from "/pages/parts.js";
 
 const path = (job, rest) => `/jobs/${encodeURIComponent(job)}${rest}`;
 const lasted = (ms) => (ms == null || ms < 0 ? "–" : span(ms));
-
-// What a path answers, asked again with each of `again`.
-function useAnswer(from, again) {
-  const [found, setFound] = useState(null), [problem, setProblem] = useState(null);
-  useEffect(() => {
-    let on = true;
-    if (from) get(from).then((one) => on && (setFound(one), setProblem(null)), (error) => on && (setFound(null), setProblem(error.message)));
-    return () => { on = false; };
-  }, [from, again]);
-  return [found, problem];
-}
 
 const Waiting = ({ problem }) => html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
 
