@@ -6,13 +6,14 @@ died or runs another attempt. Arrow travels as it is: small answers within the c
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, nearest
@@ -137,17 +138,25 @@ def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockE
         StateNotReadyError: one does not answer.
         PenstockError: what one has raised.
     """
-    try:
-        answers: list[Any] = ray.get(list(calls), timeout=seconds)
-    except RayTaskError as error:
-        if isinstance(error.cause, PenstockError):
-            raise error.cause from None
-        raise failed(f"operator {uid!r} cannot {what}: {error}") from error
-    except (RayActorError, GetTimeoutError) as error:
+    answers: list[Any] = []
+    problems: list[RayError] = []
+    deadline = time.monotonic() + seconds
+    for call in calls:
+        # Each is taken, also behind one that has failed: Ray prints errors that nobody takes, with their tracebacks.
+        try:
+            answers.append(ray.get(call, timeout=max(0.0, deadline - time.monotonic())))
+        except RayError as error:
+            problems.append(error)
+    if not problems:
+        return answers
+    error = problems[0]
+    if not isinstance(error, RayTaskError):
         raise StateNotReadyError(
             f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again ({error})"
         ) from error
-    return answers
+    if isinstance(error.cause, PenstockError):
+        raise error.cause from None
+    raise failed(f"operator {uid!r} cannot {what}: {error}") from error
 
 
 def live_state(manager: Any, job: str, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
