@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -142,7 +143,8 @@ class Cluster:
                 return content
         except urllib.error.HTTPError as error:
             raise self._refusal(error.code, error.read()) from None
-        except OSError as error:
+        except (OSError, HTTPException) as error:
+            # The latter where its process ends amid an answer, or something else listens there.
             reason = getattr(error, "reason", error)
             raise ClusterError(f"the web console at {self.url} does not answer ({reason}); does it run?") from error
 

@@ -228,7 +228,7 @@ class JobInfo:
         autoscaler: what it has seen and done; None: it is off.
         settings: the job's configuration by name, `checkpoints.interval_ms`, without secrets.
         event_time: where event time cannot advance.
-        answers: whether its manager has answered; where not, nothing but the name is known.
+        answers: whether its manager has answered; where not, what is known is old, or no more than the name.
     """
 
     id: str

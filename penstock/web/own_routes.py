@@ -171,7 +171,8 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         )
 
     async def info(request: Request) -> Response:
-        return JSONResponse(info_document(job_in(request, collector).info))
+        view = job_in(request, collector)
+        return JSONResponse(info_document(replace(view.info, answers=view.answers)))
 
     async def why(request: Request) -> Response:
         return JSONResponse(finite(asdict(why_slow(job_in(request, collector)))))

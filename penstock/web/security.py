@@ -114,6 +114,8 @@ class Guard:
     def __init__(self, app: App, access: Access) -> None:
         self._app = app
         self._access = access
+        # Names of hosts are the same in any case.
+        self._hosts = frozenset(name.lower() for name in access.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -131,7 +133,7 @@ class Guard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and message, where the request is not let through."""
         headers = Headers(scope=scope)
-        if _host(headers.get("host", "")) not in self._access.hosts:
+        if _host(headers.get("host", "")) not in self._hosts:
             return 421, "this server is not called so; penstock console --name NAME allows for a name"
         if len(scope.get("query_string", b"")) > LONGEST_QUERY:
             return 414, f"the query is longer than {LONGEST_QUERY} bytes"

@@ -30,7 +30,7 @@ def serve(cluster: FakeCluster) -> Iterator[Serve]:
     clients: list[TestClient] = []
 
     def serving(open_to: Role = Role.OPERATOR, **headers: str) -> TestClient:
-        app = make_app(cluster, Access(TOKENS, open_to, ("localhost", "console.example")), Observed(), every=3600)
+        app = make_app(cluster, Access(TOKENS, open_to, ("localhost", "Console.Example")), Observed(), every=3600)
         client = TestClient(app, "http://localhost:8365", raise_server_exceptions=False, headers=headers)
         client.__enter__()
         clients.append(client)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -82,6 +84,30 @@ def test_what_is_not_there_is_said(server: Server) -> None:
         Cluster("cluster:6379")
     with pytest.raises(ClusterError, match="does not answer"):
         Cluster("http://127.0.0.1:1").jobs()
+
+
+def test_a_job_whose_manager_does_not_answer_is_listed_as_that(server: Server, cluster: FakeCluster) -> None:
+    job = Cluster(server.url).job("orders")
+    cluster.readings = []
+    while (info := job.info()).answers:
+        pass
+    assert replace(info, answers=True) == ORDERS
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", b"SSH-2.0-other\r\n"])
+def test_an_answer_that_breaks_off_is_none(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as threads:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        serving = threads.submit(serve)
+        with pytest.raises(ClusterError, match="does not answer"):
+            Cluster(f"http://127.0.0.1:{listening.getsockname()[1]}").jobs()
+        serving.result()
 
 
 def test_a_token_is_brought_where_one_is_asked_for(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
