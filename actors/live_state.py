@@ -149,14 +149,14 @@ def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockE
             problems.append(error)
     if not problems:
         return answers
-    error = problems[0]
-    if not isinstance(error, RayTaskError):
+    first = problems[0]
+    if not isinstance(first, RayTaskError):
         raise StateNotReadyError(
-            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again ({error})"
-        ) from error
-    if isinstance(error.cause, PenstockError):
-        raise error.cause from None
-    raise failed(f"operator {uid!r} cannot {what}: {error}") from error
+            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again ({first})"
+        ) from first
+    if isinstance(first.cause, PenstockError):
+        raise first.cause from None
+    raise failed(f"operator {uid!r} cannot {what}: {first}") from first
 
 
 def live_state(manager: Any, job: str, uid: str, name: str, patience: float = PATIENCE_SECONDS) -> LiveState:
