@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.engine.api.joins import KeyedInput, near_join
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
+from penstock.engine.exchange.partitioners import Hash
 from penstock.engine.operators.join_columns import LEFT, RIGHT
 from penstock.engine.operators.joins.interval_join import JoinTime
 from penstock.tables import types as t
@@ -53,10 +54,14 @@ def lower_interval_join(lowering: Lowering, node: p.IntervalJoin) -> DataStream:
 
     condition = None if node.condition is None else Pairs(on_columns(node.condition, place), lowering.zone)
     time = JoinTime.PROCESSING if node.time is TimeAttribute.PROCTIME else JoinTime.EVENT
-    sides = KeyedInput(left, names[LEFT]), KeyedInput(right, names[RIGHT])
+    sides = (_keyed(left, names[LEFT]), _keyed(right, names[RIGHT]))
     joined = near_join(*sides, (node.lower_ms, node.upper_ms), outer, condition, time)
     own = tuple(InputColumn(column.type, place(i)) for i, column in enumerate(node.columns))
     return lowering.projected(joined, own, node.columns)
+
+
+def _keyed(stream: DataStream, keys: tuple[str, ...]) -> KeyedInput:
+    return KeyedInput(stream._partition(Hash(keys)), keys)
 
 
 def _apart(lowering: Lowering, node: p.IntervalJoin, outer: tuple[int, ...]) -> DataStream:
