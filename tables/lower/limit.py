@@ -11,7 +11,8 @@ from penstock.engine.changelog import APPEND_ONLY
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 _COUNT: Final = "count"
 
@@ -57,9 +58,9 @@ class Limit(Operator):
         if begin < end:
             out.collect(batch.slice(begin, end - begin))
 
-    def snapshot(self) -> OperatorSnapshot:
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
         rows = pa.table({_COUNT: pa.array([self._count], pa.int64())})
-        return OperatorSnapshot({_COUNT: StateTable(Redistribution.WHOLE, rows)})
+        return OperatorCapture({_COUNT: TableCapture(Redistribution.WHOLE, lambda: rows)})
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         if _COUNT in snapshot.tables:
