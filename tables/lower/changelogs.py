@@ -16,6 +16,7 @@ from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode, RowK
 from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.inputs import distinct_keys
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 
 KINDS: Final = {kind.name: int(kind) for kind in RowKind}
@@ -132,6 +133,50 @@ class UpsertSpec(OperatorSpec):
     @property
     def traits(self) -> OperatorTraits:
         return OperatorTraits(order=RowOrder.NONE, accepts=(ANY_MODE,), emits=ChangelogMode.UPSERT)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitUpsertSpec(OperatorSpec):
+    """Creates the operator before such a sink where conditions may have dropped one half of an update.
+
+    Args:
+        keys: the columns by which the sink knows rows.
+    """
+
+    keys: tuple[str, ...]
+
+    def create(self) -> Operator:
+        return SplitUpsert(self.keys)
+
+    def describe(self) -> str:
+        return f"upsert([{', '.join(self.keys)}])"
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(accepts=(ANY_MODE,), emits=ChangelogMode.UPSERT)
+
+
+class SplitUpsert(Operator):
+    """Drops the rows of kind -U that a row of their key follows, and makes deletes of the others."""
+
+    def __init__(self, keys: tuple[str, ...]) -> None:
+        self._keys = keys
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        if batch.kinds is not None and batch.num_rows:
+            kinds = batch.kinds.to_numpy()
+            before = kinds == RowKind.UPDATE_BEFORE
+            if before.any():
+                numbers, _ = distinct_keys([batch.data.column(name) for name in self._keys], len(kinds))
+                comes = np.flatnonzero((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
+                last = np.full(int(numbers.max()) + 1, _NONE)
+                last[numbers[comes]] = comes
+                followed = last[numbers] > np.arange(len(kinds))
+                kinds = np.where(before, np.int8(RowKind.DELETE), kinds)
+                batch = Batch(batch.data, batch.timestamps, pa.array(kinds, pa.int8()))
+                batch = batch.filter(pa.array(~(before & followed)))
+        if batch.num_rows:
+            out.collect(batch)
 
 
 class Upsert(Operator):

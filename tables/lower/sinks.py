@@ -12,12 +12,12 @@ from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.conflicts import Conflict, ConflictSpec
 from penstock.engine.operators.changelog.top_n import upsert_materializer
-from penstock.tables.bind.table_binder import physical_columns
+from penstock.tables.bind.table_binder import physical_columns, primary_key
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.lower.changelogs import UpsertSpec
+from penstock.tables.lower.changelogs import SplitUpsertSpec, UpsertSpec
 from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
 from penstock.tables.lower.lowering import Lowering, schema_of
-from penstock.tables.plan.changelog import changelog_mode
+from penstock.tables.plan.changelog import changelog_mode, may_split_updates
 from penstock.tables.plan.nodes import RETRACT, Change, SinkPlan
 
 
@@ -55,7 +55,9 @@ def _write(
         stream = _one_each(stream, schema, plan, lowering.ttl_ms)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.keys else given) - takes:
-        stream = stream._add(UpsertSpec(), schema)
+        # A condition may have kept the row before an update, and dropped the one that it is now.
+        split = not plan.keys and (bool(constraints) or may_split_updates(plan.input))
+        stream = stream._add(SplitUpsertSpec(primary_key(table)) if split else UpsertSpec(), schema)
     written = lowering.connectors.sink(table, wanted)
     for stage in written.stages:
         stream = stream._add(stage.spec, stage.schema)

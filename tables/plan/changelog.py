@@ -76,6 +76,13 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
     return RETRACT
 
 
+def may_split_updates(node: PlanNode) -> bool:
+    """Whether a row before an update may come without the one that it is now: a condition was true of it alone."""
+    if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin):
+        return True
+    return isinstance(node, p.Project | p.Watermarks | p.Union) and any(map(may_split_updates, inputs_of(node)))
+
+
 def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
     """By which time OVER goes where each row gets its results once; None where they change with other rows.
 
