@@ -36,6 +36,7 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
 from penstock.tables.types import Kind, arrow_type
 
+_ROW_BY_ROW = (p.Watermarks, p.WindowTable, p.Unnest, p.ToChangelog)
 FromSource = Callable[[Source, str], DataStream]
 _OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
 
@@ -76,7 +77,8 @@ class Lowering:
         if lower is None:
             raise GraphError(f"{type(node).__name__} is not supported")
         with self.uids.of(node):
-            return lower(self, node)
+            stream = lower(self, node)
+            return _in_order(stream) if isinstance(node, _ROW_BY_ROW) else stream
 
     def calc(
         self,
@@ -86,11 +88,22 @@ class Lowering:
         schema: pa.Schema,
     ) -> DataStream:
         """The rows for which a condition is true, with other columns."""
-        return stream._add(CalcSpec(condition, expressions, schema, self.zone), schema)
+        return _in_order(stream._add(CalcSpec(condition, expressions, schema, self.zone), schema))
 
     def projected(self, stream: DataStream, expressions: tuple[Expression, ...], columns: p.Columns) -> DataStream:
         """The rows with other columns."""
         return self.calc(stream, None, expressions, schema_of(columns))
+
+
+def _in_order(stream: DataStream) -> DataStream:
+    """One subtask, where what is before has one: its rows stay in order up to the next exchange, as in Flink."""
+    graph = stream._program.graph
+    made = graph[stream._edges[0].source]
+    if len(made.inputs) != 1 or made.inputs[0].partitioner is not None or made.parallelism is not None:
+        return stream
+    before = graph[made.inputs[0].source]
+    most = before.role.max_parallelism if isinstance(before.role, Source) else None
+    return stream.set_parallelism(1) if 1 in (before.parallelism, most) else stream
 
 
 def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
@@ -117,7 +130,7 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
             if scanned.source.max_parallelism is not None:
                 stream = stream.set_parallelism(scanned.source.max_parallelism)
             stream = add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
-        elif mode is not ChangelogMode.APPEND:
+        elif mode is not ChangelogMode.APPEND and scanned.source.max_parallelism != 1:
             # What comes and what takes it back must not overtake each other on the way to several subtasks.
             stream = stream._partition(HashChanges(keys or tuple(schema.names)))
     return stream
