@@ -6,14 +6,12 @@ its sinks tables of the connector `expected`, which keeps what it gets.
 
 from __future__ import annotations
 
-import datetime
 import gzip
 import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +33,15 @@ from penstock.engine.connectors import (
     Wait,
 )
 from penstock.engine.elements import Batch
+from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
-from penstock.tables.functions.shown_values import java_double
 from penstock.tables.lower.lowering import schema_of
 from penstock.tables.parse.statement_parser import parse_statement
 from penstock.tables.parse.table_statements import CreateTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, Change, ChangelogMode, Columns
+from tests.tables.program_values import arrow_value, held_value, plain, shown, split_row
 
 _FILE = Path(__file__).parents[1] / "data" / "sql-programs.json.gz"
 _KINDS = ("+I", "-U", "+U", "-D")
@@ -54,101 +53,6 @@ def programs() -> list[dict[str, Any]]:
     with gzip.open(_FILE, "rt") as file:
         found: list[dict[str, Any]] = json.load(file)
     return found
-
-
-# Values
-
-
-def plain(value: Any) -> Any:
-    """A value of the file as Python has it."""
-    if isinstance(value, list):
-        return [plain(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        (kind, content), *_ = value.items()
-        if kind == "$BigDecimal":
-            return Decimal(content)
-        if kind in ("$Float", "$Double"):
-            return float(content)
-        if kind == "$LocalDateTime":
-            return datetime.datetime.fromisoformat(content)
-        if kind == "$Instant":
-            return datetime.datetime.fromisoformat(content.replace("Z", "+00:00"))
-        if kind == "$LocalDate":
-            return datetime.date.fromisoformat(content)
-        if kind in ("$Byte", "$Short", "$Long"):
-            return int(content)
-        if kind == "$map":
-            return [(plain(k), plain(v)) for k, v in (content.items() if isinstance(content, dict) else content)]
-        if kind == "$Row":
-            return plain(content)
-        if kind.startswith("$"):
-            return plain(content)
-    if value.keys() == {"kind", "values"}:
-        return dict(enumerate(plain(value["values"])))
-    return {key: plain(item) for key, item in value.items()}
-
-
-def arrow_value(value: Any, kind: pa.DataType) -> Any:
-    """A value as Arrow takes it for a type: rows are dicts."""
-    if value is None:
-        return None
-    if pa.types.is_struct(kind):
-        items = value.values() if isinstance(value, dict) else value
-        return {f.name: arrow_value(item, f.type) for f, item in zip(kind, items, strict=True)}
-    if pa.types.is_map(kind):
-        pairs = value.items() if isinstance(value, dict) else value
-        return [
-            (arrow_value(_number_key(k, kind.key_type), kind.key_type), arrow_value(v, kind.item_type))
-            for k, v in pairs
-        ]
-    if pa.types.is_list(kind):
-        return [arrow_value(item, kind.value_type) for item in value]
-    if pa.types.is_binary(kind):
-        return bytes(b & 255 for b in value) if isinstance(value, list) else value
-    if pa.types.is_floating(kind):
-        return float(value)
-    if pa.types.is_decimal(kind):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-kind.scale))
-    return value
-
-
-def _number_key(key: Any, kind: pa.DataType) -> Any:
-    return (
-        int(key)
-        if isinstance(key, str) and pa.types.is_integer(kind)
-        else float(key)
-        if isinstance(key, str) and pa.types.is_floating(kind)
-        else key
-    )
-
-
-def shown(value: Any) -> str:
-    """A value as Java's `Row.toString` shows it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return java_double(value)
-    if isinstance(value, datetime.datetime):
-        value, zone = value.replace(tzinfo=None), "Z" if value.tzinfo else ""
-        text = value.strftime("%Y-%m-%dT%H:%M")
-        if value.second or value.microsecond or zone:
-            text += value.strftime(":%S")
-        if value.microsecond:
-            text += f".{value.microsecond:06d}".rstrip("0").ljust(4, "0")
-        return text + zone
-    if isinstance(value, dict):
-        return f"+I[{', '.join(shown(item) for item in value.values())}]"
-    if isinstance(value, list):
-        if value and isinstance(value[0], tuple):
-            return f"{{{', '.join(f'{shown(k)}={shown(v)}' for k, v in value)}}}"
-        return f"[{', '.join(map(shown, value))}]"
-    if isinstance(value, bytes):
-        return f"[{', '.join(str(b) for b in value)}]"
-    return str(value)
 
 
 # The tables of a program
@@ -219,11 +123,17 @@ def _mode(text: str | None) -> ChangelogMode | None:
 
 @dataclass
 class Given:
-    """The connector of sources: `step` of the program by the table's name."""
+    """The connector of sources: `step` of the program by the table's name.
+
+    Args:
+        held: whether sources wait behind their rows.
+        endless: whether plans are made as if they did, so that what runs behind a savepoint is what ran before it.
+    """
 
     steps: Mapping[str, Mapping[str, Any]]
     halves: Sequence[str]
     held: bool
+    endless: bool = False
     tables: list[pa.Table] = field(default_factory=list)
     name: str = "given"
 
@@ -241,7 +151,10 @@ class Given:
         return INSERT_ONLY if kinds <= {"+I"} else RETRACT
 
     def bounded(self, table: CatalogTable) -> bool:
-        return not self.held
+        return not self.held and not self.endless
+
+    def source_watermarks(self, table: CatalogTable) -> WatermarkStrategy:
+        return WatermarkStrategy.for_monotonous_timestamps()
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         step = self.steps[table.name]
@@ -289,8 +202,9 @@ class _Recorder(SinkWriter):
 
     def write(self, batch: Batch) -> None:
         kinds = [0] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
+        types = batch.data.schema.types
         for kind, row in zip(kinds, batch.data.to_pylist(), strict=True):
-            values = list(row.values())
+            values = [held_value(value, type_) for value, type_ in zip(row.values(), types, strict=True)]
             self._rows.append((_KINDS[kind], tuple(values[place] for place in self._order)))
 
 
@@ -312,7 +226,8 @@ class Expected:
             return INSERT_ONLY
         named = _mode(table.options.get("sink-changelog-mode-enforced"))
         if named is not None:
-            return named
+            # What is updated by its key takes inserts as well.
+            return named | INSERT_ONLY if Change.UPDATE_AFTER in named else named
         return UPSERT if table.definition.primary_key else RETRACT
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
@@ -376,10 +291,12 @@ _OURS = (
 """Options that change results; those of Flink's planner and runtime change only how they come about."""
 
 
-def prepared(program: Mapping[str, Any], env: StreamEnvironment, halves: Sequence[str], held: bool) -> Given:
+def prepared(
+    program: Mapping[str, Any], env: StreamEnvironment, halves: Sequence[str], held: bool, endless: bool = False
+) -> Given:
     """The tables, views and options of a program."""
     sources = {step["name"]: step for step in _steps(program) if step["step"] == "SourceTestStep"}
-    given = Given(sources, halves, held)
+    given = Given(sources, halves, held, endless)
     env.tables.register_connector(given)
     env.tables.register_connector(Expected())
     RECORDED.clear()
@@ -423,7 +340,7 @@ def run(program: Mapping[str, Any], folder: Path, parallelism: int) -> tuple[Out
     before = Outcome({name: list(rows) for name, rows in RECORDED.items()})
     clock.advance(60.0)
     second = StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=1, clock=clock)
-    prepared(program, second, ("dataBeforeRestore", "dataAfterRestore"), held=False)
+    prepared(program, second, ("dataBeforeRestore", "dataAfterRestore"), held=False, endless=True)
     again = second.submit(savepoint=savepoint)
     again.wait()
     return before, Outcome({name: list(rows) for name, rows in RECORDED.items()})
@@ -474,7 +391,7 @@ def materialized(rows: Sequence[str], key: Sequence[int] = ()) -> Counter[str]:
     for row in rows:
         comes = row[:2] in ("+I", "+U")
         held[row[2:]] += 1 if comes else -1
-        values = row[3:-1].split(", ")
+        values = split_row(row)
         place = tuple(values[index] for index in key)
         if comes:
             by_key[place] = row[2:]
@@ -489,3 +406,24 @@ def key_of(step: Mapping[str, Any]) -> list[int]:
     assert isinstance(table, CreateTable)
     names = [column.name for column in table.definition.columns]
     return [names.index(column.name) for column in table.definition.primary_key]
+
+
+def _sinks(program: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [step for step in _steps(program) if step["step"] == "SinkTestStep"]
+
+
+def _shown_rows(outcome: Outcome, sink: str) -> list[str]:
+    return [shown_row(kind, values) for kind, values in outcome.rows[sink]]
+
+
+def check(program: Mapping[str, Any], halves: Mapping[str, Outcome]) -> None:
+    """Each half gives what it gives in Flink, or all halves together do: by then, what is there is the same."""
+    for sink in _sinks(program):
+        key = key_of(sink)
+        got = {half: _shown_rows(outcome, sink["name"]) for half, outcome in halves.items()}
+        wanted = {half: rows for half in halves if (rows := expected_rows(sink, half)) is not None}
+        if all(materialized(got[half], key) == materialized(rows, key) for half, rows in wanted.items()):
+            continue
+        together = [row for rows in wanted.values() for row in rows]
+        all_got = [row for rows in got.values() for row in rows]
+        assert materialized(all_got, key) == materialized(together, key), sink["name"]
