@@ -1,7 +1,8 @@
 """Gives rows the sessions that they are in: they wait until the watermark has passed their session.
 
 SQL's SESSION becomes it where rows are not aggregated by the keys of their sessions. Rows of one session lie no further
-apart than the gap; rows whose session the watermark had passed when they came are late, counted and dropped.
+apart than the gap; rows whose session the watermark had passed when they came are late, counted and dropped. Rows that
+are taken back lie in a session as well, and hold it together as they did when they came.
 
 Source: Flink's documentation, "Window TVF" (SESSION).
 """
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.changelog import APPEND_ONLY
+from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
@@ -28,6 +29,7 @@ from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistri
 Int64s = npt.NDArray[np.int64]
 
 _PENDING: Final = "pending"
+_KIND: Final = "__kind"
 _TIME: Final = "__time"
 
 
@@ -60,7 +62,9 @@ class SessionTableSpec(OperatorSpec):
 
     @property
     def traits(self) -> OperatorTraits:
-        return OperatorTraits(keys=(self.partition,), order=RowOrder.WITHIN_INPUTS, accepts=(APPEND_ONLY,))
+        return OperatorTraits(
+            keys=(self.partition,), order=RowOrder.WITHIN_INPUTS, accepts=(WITH_BEFORE_IMAGES,), emits=None
+        )
 
 
 class SessionTable(Operator):
@@ -79,7 +83,9 @@ class SessionTable(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the binder asks for a time attribute"
         if batch.num_rows:
-            self._pending.append(conformed(batch.data, self._input), batch.timestamps.to_numpy())
+            kinds = pa.array(np.zeros(batch.num_rows, np.int8)) if batch.kinds is None else batch.kinds
+            rows = conformed(batch.data, self._input).append_column(_KIND, kinds)
+            self._pending.append(rows, batch.timestamps.to_numpy())
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         first = self._pending.first
@@ -105,8 +111,11 @@ class SessionTable(Operator):
             values = (starts[due], ends[due], ends[due] - 1)
             bounds = [pa.array(one).cast(field.type) for one, field in zip(values, self._spec.bounds, strict=True)]
             taken = rows.take(pa.array(due))
-            data = pa.RecordBatch.from_arrays([*taken.columns, *bounds], schema=self._spec.schema)
-            out.collect(Batch(data, pa.array(ends[due] - 1)))
+            kinds = taken.column(_KIND)
+            own = taken.select(self._input.names).columns
+            data = pa.RecordBatch.from_arrays([*own, *bounds], schema=self._spec.schema)
+            changes = kinds if kinds.to_numpy().any() else None
+            out.collect(Batch(data, pa.array(ends[due] - 1), changes))
 
     def _sessions(self, rows: pa.RecordBatch, times: Int64s) -> tuple[Int64s, Int64s]:
         """The begin and the end of each row's session, as far as rows have come."""

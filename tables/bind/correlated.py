@@ -45,7 +45,7 @@ class Correlated:
         ]
 
 
-def equal(queries: QueryBinder, one: Expression, other: Expression, at: int) -> Expression:
+def compared(queries: QueryBinder, operator: str, one: Expression, other: Expression, at: int) -> Expression:
     """A comparison of two values.
 
     Raises:
@@ -54,7 +54,12 @@ def equal(queries: QueryBinder, one: Expression, other: Expression, at: int) -> 
     common = comparable_type(one.type, other.type)
     if common is None:
         raise queries.source.invalid(at, f"{one.type} and {other.type} cannot be compared; cast one of them")
-    return call("=", converted(one, common), converted(other, common))
+    return call(operator, converted(one, common), converted(other, common))
+
+
+def equal(queries: QueryBinder, one: Expression, other: Expression, at: int) -> Expression:
+    """Whether two values are the same."""
+    return compared(queries, "=", one, other, at)
 
 
 def correlated(queries: QueryBinder, query: q.Query, outer: Scope) -> Correlated | None:

@@ -148,6 +148,8 @@ class ExpressionBinder:
             return call("NOT", self.condition(node.operand, "NOT"))
         operand = self.bind(node.operand)
         if operand.type.kind in t.INTERVALS:
+            if node.operator == "-" and isinstance(operand, Constant) and operand.value is not None:
+                return Constant(operand.type, -operand.value)  # type: ignore[operator]
             return operand if node.operator == "+" else call("MULTIPLY_INTERVAL", operand, Constant(t.INT, -1))
         if not operand.type.is_numeric and operand.type.kind is not Kind.NULL:
             raise self.source.invalid(node.at, f"{node.operator!r} needs a number, not {operand.type}")
@@ -337,9 +339,10 @@ class ExpressionBinder:
                 raise self.source.unsupported(
                     node.at, "a query as a value may stand in WHERE, and in SELECT without aggregates; use a join"
                 )
-            case n.Exists() | n.InQuery():
+            case n.Exists() | n.InQuery() | n.Compared():
                 raise self.source.unsupported(
-                    node.at, "EXISTS and IN with a query may only stand in WHERE, joined by AND; use a join elsewhere"
+                    node.at,
+                    "EXISTS, IN, ANY and ALL with a query may only stand in WHERE, joined by AND; use a join elsewhere",
                 )
             case n.Star():
                 raise self.source.invalid(node.at, "* may only stand in SELECT and in COUNT(*)")

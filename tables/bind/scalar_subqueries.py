@@ -60,10 +60,10 @@ class ScalarSubqueries:
         return rewritten(tree, change)
 
     def replaced_operand(self, node: n.Node) -> n.Node:
-        """EXISTS or IN, perhaps negated, with the values of queries in what is sought."""
+        """A condition about a query, perhaps negated, with the values of queries in what is sought or compared."""
         if isinstance(node, n.Unary):
             return replace(node, operand=self.replaced_operand(node.operand))
-        if isinstance(node, n.InQuery):
+        if isinstance(node, n.InQuery | n.Compared):
             return replace(node, operand=self.replaced(node.operand))
         return node
 

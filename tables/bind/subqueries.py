@@ -1,4 +1,4 @@
-"""Binds WHERE: what EXISTS and IN say of a query becomes a semi or an anti join, the rest a filter.
+"""Binds WHERE: what EXISTS, IN, ANY and ALL say of a query becomes a semi or an anti join, the rest a filter.
 
 A condition of the inner query that names columns of the outer one is part of the join's condition.
 """
@@ -6,9 +6,9 @@ A condition of the inner query that names columns of the outer one is part of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.tables.bind.correlated import conjuncts_of, correlated, equal
+from penstock.tables.bind.correlated import compared, conjuncts_of, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from penstock.tables.bind.query_binder import QueryBinder
 
 
+Tested: TypeAlias = n.Exists | n.InQuery | n.Compared
+"""The conditions about a query."""
+
+
 def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope) -> PlanNode:
     """The rows for which WHERE is true.
 
@@ -27,7 +31,7 @@ def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope
         SqlError: it does not fit, or has a subquery where none may stand.
     """
     plain: list[n.Node] = []
-    subqueries: list[tuple[n.Exists | n.InQuery, bool]] = []
+    subqueries: list[tuple[Tested, bool]] = []
     for part in conjuncts_of(where):
         found = tested_query(part)
         if found is None:
@@ -42,12 +46,12 @@ def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope
     return node
 
 
-def tested_query(node: n.Node) -> tuple[n.Exists | n.InQuery, bool] | None:
-    """EXISTS or IN with a query, and whether it is negated; None for other conditions."""
+def tested_query(node: n.Node) -> tuple[Tested, bool] | None:
+    """A condition about a query, and whether it is negated; None for other conditions."""
     negated = False
     while isinstance(node, n.Unary) and node.operator == "NOT":
         node, negated = node.operand, not negated
-    if isinstance(node, n.Exists):
+    if isinstance(node, n.Exists | n.Compared):
         return node, negated
     if isinstance(node, n.InQuery):
         return node, negated is not node.negated
@@ -68,9 +72,7 @@ class _Inner:
     tests: tuple[Expression, ...] = ()
 
 
-def _joined(
-    queries: QueryBinder, subquery: n.Exists | n.InQuery, negated: bool, node: PlanNode, scope: Scope
-) -> PlanNode:
+def _joined(queries: QueryBinder, subquery: Tested, negated: bool, node: PlanNode, scope: Scope) -> PlanNode:
     inner = _inner(queries, subquery, scope)
     kind = JoinKind.ANTI if negated else JoinKind.SEMI
     tests = list(inner.tests)
@@ -83,8 +85,29 @@ def _joined(
         else:
             kind = JoinKind.NULL_AWARE_ANTI if negated and is_open else kind
             tests += same
+    elif isinstance(subquery, n.Compared):
+        kind = JoinKind.SEMI if subquery.every is negated else JoinKind.ANTI
+        tests.append(_decides(subquery, negated, _comparison(queries, subquery, inner.values, scope)))
     condition = chain("AND", tests) if tests else None
     return Join(kind, node, inner.node, condition, node.columns)
+
+
+def _comparison(
+    queries: QueryBinder, subquery: n.Compared, columns: tuple[Expression, ...], scope: Scope
+) -> Expression:
+    if len(columns) != 1:
+        raise queries.source.invalid(
+            subquery.at, f"the query has {len(columns)} columns, and 1 value is compared with those of it"
+        )
+    operand = ExpressionBinder(queries.source, scope).bind(subquery.operand)
+    return compared(queries, subquery.operator, operand, columns[0], subquery.at)
+
+
+def _decides(subquery: n.Compared, negated: bool, comparison: Expression) -> Expression:
+    """What of one row of the query settles the condition: a null says nothing, so ALL fails and NOT ANY as well."""
+    if not subquery.every:
+        return call("NOT", call("IS_FALSE", comparison)) if negated else comparison
+    return call("IS_FALSE", comparison) if negated else call("NOT", call("IS_TRUE", comparison))
 
 
 def _membership(
@@ -100,7 +123,7 @@ def _membership(
     return [equal(queries, binder.bind(value), column, value.at) for value, column in zip(values, columns, strict=True)]
 
 
-def _inner(queries: QueryBinder, subquery: n.Exists | n.InQuery, outer: Scope) -> _Inner:
+def _inner(queries: QueryBinder, subquery: Tested, outer: Scope) -> _Inner:
     """The rows of a subquery, and what it says of outer columns."""
     query = subquery.query
     body, width = query.body, len(outer.columns)
@@ -110,9 +133,10 @@ def _inner(queries: QueryBinder, subquery: n.Exists | n.InQuery, outer: Scope) -
         return _Inner(node, _columns(node, width))
     if body.group_by is not None or body.having is not None or body.distinct or query.order_by or query.limit:
         return _freed(queries, query, outer)
-    if isinstance(subquery, n.InQuery) and _has_aggregates(body):
+    takes_values = not isinstance(subquery, n.Exists)
+    if takes_values and _has_aggregates(body):
         return _freed(queries, query, outer)
-    return _of_from(queries, body, outer, isinstance(subquery, n.InQuery))
+    return _of_from(queries, body, outer, takes_values)
 
 
 def _columns(node: PlanNode, width: int) -> tuple[Expression, ...]:
@@ -156,7 +180,7 @@ def _of_from(queries: QueryBinder, body: q.Select, outer: Scope, takes_values: b
     values: tuple[Expression, ...] = ()
     if takes_values:
         if any(isinstance(item.value, n.Star) for item in body.items):
-            raise queries.source.unsupported(body.at, "name the columns of a query of IN that names outer columns")
+            raise queries.source.unsupported(body.at, "name the columns of a query of IN or ANY")
         values = tuple(binder.bind(item.value) for item in body.items)
     return _Inner(node, values, tuple(tests))
 

@@ -10,6 +10,7 @@ from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn
+from penstock.tables.parse import nodes as n
 from penstock.tables.parse.table_statements import ComputedColumn
 from penstock.tables.plan.nodes import (
     Change,
@@ -107,6 +108,10 @@ def _with_computed(table: CatalogTable, node: PlanNode) -> PlanNode:
     return Project(node, tuple(expressions), tuple(columns))
 
 
+def _is_of_source(value: n.Node) -> bool:
+    return isinstance(value, n.Call) and value.name == "SOURCE_WATERMARK" and not value.arguments
+
+
 def _with_watermark(table: CatalogTable, node: PlanNode) -> PlanNode:
     definition, source = table.definition.watermark, table.source
     if definition is None:
@@ -122,8 +127,8 @@ def _with_watermark(table: CatalogTable, node: PlanNode) -> PlanNode:
             f"event time needs TIMESTAMP(3) or TIMESTAMP_LTZ(3), not {column.type}; add a computed column, such as "
             "`ts AS TO_TIMESTAMP_LTZ(millis, 3)`",
         )
-    watermark = binder.bind(definition.value)
-    if watermark.type.kind is not column.type.kind:
+    watermark = None if _is_of_source(definition.value) else binder.bind(definition.value)
+    if watermark is not None and watermark.type.kind is not column.type.kind:
         raise source.invalid(
             definition.value.at, f"the watermark must be of type {column.type}, as its column is, not {watermark.type}"
         )

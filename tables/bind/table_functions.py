@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,9 @@ from penstock.tables.plan.nodes import (
     Column,
     Columns,
     FromChangelog,
+    Normalize,
     PlanNode,
+    Project,
     TimeAttribute,
     ToChangelog,
     WindowKind,
@@ -96,9 +98,9 @@ class TableFunctionBinder:
     def bind(self, node: PlanNode, scope: Scope) -> PlanNode:
         """The plan of the call over its table."""
         if self._call.name == "TO_CHANGELOG":
-            return self._to_changelog(node)
+            return self._to_changelog(node, scope)
         if self._call.name == "FROM_CHANGELOG":
-            return self._from_changelog(node)
+            return self._from_changelog(node, scope)
         return self._window(node, scope)
 
     # Windows
@@ -118,6 +120,13 @@ class TableFunctionBinder:
         if kind is WindowKind.CUMULATE and size % step:
             raise self._source.invalid(self._call.at, "the size of CUMULATE must be a multiple of its step")
         spec = WindowSpec(kind, size, step, self._length("OFFSET", positive=False), time)
+        partition = self._partition(scope)
+        if partition and kind is not WindowKind.SESSION:
+            raise self._source.unsupported(self._call.at, f"PARTITION BY has no meaning in {kind.value}; leave it out")
+        return window_table(node, spec, place, partition, self._zone)
+
+    def _partition(self, scope: Scope) -> tuple[int, ...]:
+        """The columns of PARTITION BY behind the table."""
         binder = ExpressionBinder(self._source, scope)
         partition = []
         for key in self.table().partition_by:
@@ -125,9 +134,7 @@ class TableFunctionBinder:
             if not isinstance(bound, InputColumn):
                 raise self._source.invalid(key.at, "PARTITION BY of a table takes columns")
             partition.append(bound.index)
-        if partition and kind is not WindowKind.SESSION:
-            raise self._source.unsupported(self._call.at, f"PARTITION BY has no meaning in {kind.value}; leave it out")
-        return window_table(node, spec, place, tuple(partition), self._zone)
+        return tuple(partition)
 
     def _descriptor(self, parameter: str, columns: Columns) -> int:
         argument = self.arguments[parameter]
@@ -156,37 +163,60 @@ class TableFunctionBinder:
 
     # Changelogs
 
-    def _to_changelog(self, node: PlanNode) -> PlanNode:
-        name = self._op_name()
+    def _to_changelog(self, node: PlanNode, scope: Scope) -> PlanNode:
         codes = {operation: operation for operation in _OPERATIONS}
         if "OP_MAPPING" in self.arguments:
             codes = {}
             for operations, code, at in self._mapping():
                 for operation in operations:
-                    self._check_operation(operation, at)
+                    self._check_operation(operation, at, codes)
                     codes[operation] = code
-        op = Column(name, t.STRING.with_nullable(False))
+        op = Column(self._op_name(), t.STRING.with_nullable(False))
         plain = tuple(Column(c.name, c.type, c.time) for c in node.columns)
-        return ToChangelog(node, codes, (op, *plain))
+        changes = ToChangelog(node, codes, (op, *plain))
+        return in_front(changes, tuple(place + 1 for place in self._partition(scope)))
 
-    def _from_changelog(self, node: PlanNode) -> PlanNode:
+    def _from_changelog(self, node: PlanNode, scope: Scope) -> PlanNode:
+        place = self._op_column(node.columns)
+        kinds = {operation: operation for operation in _OPERATIONS}
+        keys = tuple(key - (key > place) for key in self._partition(scope))
+        if "OP_MAPPING" in self.arguments:
+            kinds = {}
+            for codes, operation, at in self._mapping():
+                self._check_operation(operation, at, kinds.values())
+                for code in codes:
+                    self._check_new(code, at, kinds)
+                    kinds[code] = operation
+        columns = tuple(column for i, column in enumerate(node.columns) if i != place)
+        changes = FromChangelog(node, place, kinds, columns)
+        if "UPDATE_AFTER" not in kinds.values() or "UPDATE_BEFORE" in kinds.values():
+            return in_front(changes, keys)
+        if not keys:
+            raise self._source.invalid(
+                self.arguments["OP_MAPPING"].at,
+                "'op_mapping' has UPDATE_AFTER without UPDATE_BEFORE, so the rows that are updated must be known by a "
+                "key: write TABLE ... PARTITION BY key, or map UPDATE_BEFORE",
+            )
+        return in_front(Normalize(changes, keys), keys)
+
+    def _op_column(self, columns: Columns) -> int:
+        """The column with the operation."""
         name = self._op_name()
-        names = [column.name for column in node.columns]
+        names = [column.name for column in columns]
         if name not in names:
             raise self._source.invalid(
                 self._call.at,
                 f"the table has no column {name!r} with the operation{nearest(name, names)}; name it with "
                 "op => DESCRIPTOR(column)",
             )
-        kinds = {operation: operation for operation in _OPERATIONS}
-        if "OP_MAPPING" in self.arguments:
-            kinds = {}
-            for codes, operation, at in self._mapping():
-                self._check_operation(operation, at)
-                kinds.update(dict.fromkeys(codes, operation))
         place = names.index(name)
-        columns = tuple(column for i, column in enumerate(node.columns) if i != place)
-        return FromChangelog(node, place, kinds, columns)
+        if not columns[place].type.is_text:
+            raise self._source.invalid(
+                self._call.at,
+                f"column {name!r} has the operation, so it must be of type STRING, and it is of type "
+                f"'{columns[place].type}'; name another one with op => DESCRIPTOR(column)",
+            )
+        return place
 
     def _op_name(self) -> str:
         argument = self.arguments.get("OP")
@@ -207,13 +237,29 @@ class TableFunctionBinder:
             pairs.append(([part.strip() for part in key.value.split(",")], value.value, key.at))
         return pairs
 
-    def _check_operation(self, operation: str, at: int) -> None:
+    def _check_operation(self, operation: str, at: int, known: Collection[str]) -> None:
         if operation not in _OPERATIONS:
             raise self._source.invalid(
                 at,
-                f"{operation!r} is no kind of change{nearest(operation, _OPERATIONS)}; there are "
+                f"in 'op_mapping', {operation!r} is no kind of change{nearest(operation, _OPERATIONS)}; there are "
                 f"{', '.join(_OPERATIONS)}",
             )
+        self._check_new(operation, at, known)
+
+    def _check_new(self, name: str, at: int, known: Collection[str]) -> None:
+        if name in known:
+            raise self._source.invalid(
+                at, f"{name!r} is twice in 'op_mapping'; name all that belongs to it at once, as in 'c, r'"
+            )
+
+
+def in_front(node: PlanNode, places: tuple[int, ...]) -> PlanNode:
+    """The rows with some of their columns before the others."""
+    if not places:
+        return node
+    order = (*places, *(place for place in range(len(node.columns)) if place not in places))
+    columns = tuple(node.columns[place] for place in order)
+    return Project(node, tuple(InputColumn(node.columns[place].type, place) for place in order), columns)
 
 
 def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[int, ...], zone: str) -> WindowTable:

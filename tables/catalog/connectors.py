@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.engine.connectors import LookupTable, Sink, Source
 from penstock.engine.errors import SqlValidationError, nearest
 from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
@@ -90,6 +91,15 @@ class ScanConnector(TableConnector, Protocol):
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         """How it is read."""
+        ...
+
+
+@runtime_checkable
+class WatermarkConnector(ScanConnector, Protocol):
+    """One whose tables may have WATERMARK FOR a column AS SOURCE_WATERMARK()."""
+
+    def source_watermarks(self, table: CatalogTable) -> WatermarkStrategy:
+        """How far the event time of the column has come."""
         ...
 
 
@@ -184,6 +194,21 @@ class Connectors:
             table,
             f"cannot be read: rows of {table.connector!r} are looked up by JOIN ... FOR SYSTEM_TIME AS OF a column of "
             "PROCTIME()",
+        )
+
+    def source_watermarks(self, table: CatalogTable) -> WatermarkStrategy:
+        """What SOURCE_WATERMARK() is for a table.
+
+        Raises:
+            SqlValidationError: its connector knows nothing of watermarks.
+        """
+        connector = self.of(table)
+        if isinstance(connector, WatermarkConnector):
+            return connector.source_watermarks(table)
+        raise _refused(
+            table,
+            f"has no SOURCE_WATERMARK(): the connector {table.connector!r} knows nothing of watermarks; write one over "
+            "the columns, such as `ts - INTERVAL '5' SECOND`",
         )
 
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:

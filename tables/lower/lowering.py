@@ -153,7 +153,13 @@ def _filter(lowering: Lowering, node: p.Filter) -> DataStream:
 
 def _watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
     column = node.columns[node.column]
-    strategy = _strategy(node.watermark, node.column, lowering.zone)
+    if node.watermark is None:
+        scan = next(part for part in p.walk_plan(node) if isinstance(part, p.Scan))
+        table = lowering.catalog.find(scan.table)
+        assert isinstance(table, CatalogTable), "the binder has found it"
+        strategy = lowering.connectors.source_watermarks(table.with_options(dict(scan.options)))
+    else:
+        strategy = _strategy(node.watermark, node.column, lowering.zone)
     return lowering.stream(node.input).assign_timestamps(column.name, strategy)
 
 
@@ -194,9 +200,21 @@ def _to_changelog(lowering: Lowering, node: p.ToChangelog) -> DataStream:
 
 
 def _from_changelog(lowering: Lowering, node: p.FromChangelog) -> DataStream:
+    # What comes and what takes it back must not overtake each other.
+    return _changes(lowering, node, tuple(column.name for column in node.columns))
+
+
+def _normalize(lowering: Lowering, node: p.Normalize) -> DataStream:
     schema = schema_of(node.columns)
-    names = [column.name for place, column in enumerate(node.input.columns) if place != node.op]
-    stream = lowering.stream(node.input)._partition(HashChanges(tuple(names)))
+    keys = tuple(node.columns[place].name for place in node.key)
+    stream = _changes(lowering, node.input, keys)
+    return add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
+
+
+def _changes(lowering: Lowering, node: p.FromChangelog, keys: tuple[str, ...]) -> DataStream:
+    """Rows as a changelog, those with the same keys one behind the other."""
+    schema = schema_of(node.columns)
+    stream = lowering.stream(node.input)._partition(HashChanges(keys))
     mode = engine_mode(changelog_mode(node))
     return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
 
@@ -278,6 +296,7 @@ def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
         p.Unnest: _unnest,
         p.ToChangelog: _to_changelog,
         p.FromChangelog: _from_changelog,
+        p.Normalize: _normalize,
         p.Sort: _sort,
         p.OverAggregate: lower_over,
         p.MatchRecognize: lower_match,

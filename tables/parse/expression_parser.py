@@ -102,16 +102,14 @@ class ExpressionParser:
     def _quantified(self, at: int, operand: n.Node, operator: str) -> n.Node:
         """`= ANY (query)` is IN, and `<> ALL (query)` is NOT IN."""
         cursor = self.cursor
-        word = cursor.token.word
-        if (operator, word == "ALL") not in (("=", False), ("<>", True)):
-            raise cursor.source.unsupported(
-                cursor.at, f"{operator} {word} with a query is not supported; use IN, EXISTS or MIN and MAX"
-            )
-        cursor.take()
+        word = cursor.take().word
         cursor.expect("(", where=f"behind {word}")
         query = self.parse_query()
         cursor.expect(")", where=f"behind the query of {word}")
-        return n.InQuery(at, operand, query, word == "ALL")
+        every = word == "ALL"
+        if (operator, every) in (("=", False), ("<>", True)):
+            return n.InQuery(at, operand, query, every)
+        return n.Compared(at, operator, operand, every, query)
 
     def _is(self, operand: n.Node) -> n.Node:
         at = self.cursor.take().at

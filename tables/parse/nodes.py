@@ -170,6 +170,16 @@ class InQuery(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Compared(Node):
+    """`x > ANY (SELECT ...)`, or with ALL where `every`; `= ANY` and `<> ALL` are `InQuery`."""
+
+    operator: str
+    operand: Node
+    every: bool
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
 class Like(Node):
     """`x [NOT] LIKE pattern [ESCAPE c]`; `operator` is LIKE or SIMILAR."""
 

@@ -211,6 +211,8 @@ def state_bound(node: PlanNode) -> str | None:
         case p.Scan():
             normalized = engine_mode(node.mode) is EngineMode.UPSERT and node.normalized
             return "one row a primary key, for ever" if normalized else None
+        case p.Normalize():
+            return "one row a key, for ever"
         case p.Join():
             return "none: all rows of both sides, for ever"
         case p.MatchRecognize():

@@ -47,7 +47,9 @@ def _details(node: PlanNode) -> str:
             pairs = zip(node.expressions, names, strict=True)
             return ", ".join(_named(shown_expression(expression, below), name) for expression, name in pairs)
         case p.Watermarks():
-            return f"{names[node.column]}: {shown_expression(node.watermark, names)}"
+            watermark = node.watermark
+            shown_watermark = "SOURCE_WATERMARK()" if watermark is None else shown_expression(watermark, names)
+            return f"{names[node.column]}: {shown_watermark}"
         case p.WindowTable():
             return node.window.describe()
         case p.WindowAggregate() | p.Aggregate():

@@ -18,6 +18,8 @@ def unique_keys(node: PlanNode) -> Keys:
     match node:
         case p.Scan():
             return frozenset({frozenset(node.primary_key)}) if node.primary_key else _NONE
+        case p.Normalize():
+            return frozenset({frozenset(node.key)})
         case p.Filter() | p.Watermarks() | p.Sort() | p.OverAggregate():
             return unique_keys(node.input)
         case p.Project():

@@ -110,11 +110,15 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """Event time from column `column`; `watermark` is the expression whose largest value so far is the watermark."""
+    """Event time from column `column`.
+
+    Args:
+        watermark: the expression whose largest value so far is the watermark; None: the connector says it.
+    """
 
     input: PlanNode
     column: int
-    watermark: Expression
+    watermark: Expression | None
     columns: Columns
 
 
@@ -438,6 +442,22 @@ class FromChangelog:
 
 
 @dataclass(frozen=True, slots=True)
+class Normalize:
+    """Updates by key, with the rows before them.
+
+    Args:
+        key: the columns that tell rows apart.
+    """
+
+    input: FromChangelog
+    key: tuple[int, ...]
+
+    @property
+    def columns(self) -> Columns:
+        return self.input.columns
+
+
+@dataclass(frozen=True, slots=True)
 class MatchRecognize:
     """The matches of a row pattern in each partition.
 
@@ -477,6 +497,7 @@ PlanNode: TypeAlias = (
     | Unnest
     | ToChangelog
     | FromChangelog
+    | Normalize
     | MatchRecognize
 )
 

@@ -134,7 +134,32 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlValidationError, "SELECT GROUPING(item), id FROM orders GROUP BY ROLLUP (id)", 17, "GROUP BY"),
     (SqlUnsupportedError, "SELECT CAST(id AS RAW('a', 'b')) FROM orders", 19, "the type RAW is not supported"),
     (SqlUnsupportedError, "SELECT LEAD(id) OVER (ORDER BY at) FROM orders", 8, "use LAG"),
-    (SqlUnsupportedError, "SELECT id FROM orders WHERE id > ANY (SELECT 1)", 34, "use IN, EXISTS"),
+    (SqlUnsupportedError, "SELECT id > ANY (SELECT 1) FROM orders", 11, "may only stand in WHERE"),
+    (SqlValidationError, "SELECT id FROM orders WHERE id > ALL (SELECT 1, 2)", 32, "has 2 columns"),
+    (
+        SqlValidationError,
+        "SELECT * FROM FROM_CHANGELOG(TABLE orders, DESCRIPTOR(item), MAP['c, r', 'INSERT', 'r', 'DELETE'])",
+        84,
+        "'r' is twice in 'op_mapping'",
+    ),
+    (
+        SqlValidationError,
+        "SELECT * FROM TO_CHANGELOG(TABLE orders, DESCRIPTOR(item), MAP['INSERT', 'a', 'DELETE, INSERT', 'b'])",
+        79,
+        "'INSERT' is twice in 'op_mapping'",
+    ),
+    (
+        SqlValidationError,
+        "SELECT * FROM FROM_CHANGELOG(TABLE orders, DESCRIPTOR(item), MAP['c', 'INSERT', 'u', 'UPDATE_AFTER'])",
+        62,
+        "PARTITION BY key",
+    ),
+    (
+        SqlValidationError,
+        "SELECT * FROM FROM_CHANGELOG(TABLE orders, DESCRIPTOR(id))",
+        15,
+        "must be of type STRING",
+    ),
     (
         SqlUnsupportedError,
         "SELECT (SELECT weight FROM items i WHERE i.item = o.item) FROM orders o",

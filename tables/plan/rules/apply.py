@@ -11,6 +11,7 @@ from penstock.tables.plan.rules.joined_conditions import joined_conditions
 from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
+from penstock.tables.plan.rules.unread_values import without_unread_values
 from penstock.tables.plan.rules.versioned_tables import versioned_tables
 from penstock.tables.plan.rules.window_aggregates import window_aggregates
 from penstock.tables.plan.rules.windowed_rows import windowed_rows
@@ -34,6 +35,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def rewritten_plan(node: PlanNode) -> PlanNode:
     """The plan after all rules."""
+    node = without_unread_values(node)
     for rule in RULES:
         node = _everywhere(node, rule)
     return node

@@ -1,0 +1,327 @@
+"""SQL programs of our own in the form of Flink's, with results worked out by hand from what Flink's documentation says.
+
+They have what Flink's sample of programs has not: each a feature, with a savepoint between two halves of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+Row: TypeAlias = tuple[Any, ...]
+Step: TypeAlias = dict[str, Any]
+
+_KINDS = ("+I", "-U", "+U", "-D")
+_CHANGES = {"changelog-mode": "I,UB,UA,D"}
+_UPSERTS = {"changelog-mode": "I,UA,D"}
+
+
+def at(second: int) -> dict[str, str]:
+    """A TIMESTAMP(3) of one minute."""
+    return {"$LocalDateTime": f"2020-01-01T08:00:{second:02d}"}
+
+
+def source(
+    name: str,
+    columns: Sequence[str],
+    before: Sequence[Row],
+    after: Sequence[Row],
+    options: dict[str, str] | None = None,
+) -> Step:
+    """A table of two halves of rows; those that begin with a kind are of that kind, others are inserted."""
+    rows = [[_row(row) for row in half] for half in (before, after)]
+    step = {"step": "SourceTestStep", "name": name, "schemaComponents": list(columns), "options": options or {}}
+    return {**step, "dataBeforeRestore": rows[0], "dataAfterRestore": rows[1]}
+
+
+def _row(row: Row) -> Step:
+    kind, values = (row[0], row[1:]) if row[0] in _KINDS else ("+I", row)
+    return {"kind": kind, "values": list(values)}
+
+
+def sink(columns: Sequence[str], before: Sequence[str], after: Sequence[str], name: str = "sink_t") -> Step:
+    """A table and the changes that it gets, without the kind for what is inserted."""
+    texts = [[row if row[:2] in _KINDS else f"+I[{row}]" for row in half] for half in (before, after)]
+    step = {"step": "SinkTestStep", "name": name, "schemaComponents": list(columns)}
+    return {**step, "expectedBeforeRestoreStrings": texts[0], "expectedAfterRestoreStrings": texts[1]}
+
+
+def _program(name: str, *steps: Step | str) -> dict[str, Any]:
+    made = [{"step": "SqlTestStep", "sql": step} if isinstance(step, str) else step for step in steps]
+    return {"id": name, "class": "OwnPrograms", "run": made}
+
+
+_LETTERS = source(
+    "letters",
+    ["a INT", "b STRING"],
+    [(2, "a"), (4, "b"), (6, "c"), (1, "a"), (3, "b"), (5, "c")],
+    [(2, "d"), (7, "e"), (0, "f")],
+)
+_LETTER = ["a INT", "b STRING"]
+
+_LIMITS = (
+    _program(
+        "limit",
+        _LETTERS,
+        sink(_LETTER, ["2, a", "4, b", "6, c"], []),
+        "INSERT INTO sink_t SELECT * FROM letters LIMIT 3",
+    ),
+    _program(
+        "limit-and-offset-over-both-halves",
+        _LETTERS,
+        sink(_LETTER, ["1, a", "3, b", "5, c"], ["2, d", "7, e"]),
+        "INSERT INTO sink_t SELECT * FROM letters LIMIT 5 OFFSET 3",
+    ),
+    _program(
+        "sort-limit-ascending",
+        _LETTERS,
+        sink(_LETTER, ["1, a", "2, a", "3, b"], ["-D[3, b]", "0, f"]),
+        "INSERT INTO sink_t SELECT * FROM letters ORDER BY a, b LIMIT 3",
+    ),
+    _program(
+        "sort-limit-descending",
+        _LETTERS,
+        sink(_LETTER, ["6, c", "5, c", "4, b"], ["-D[4, b]", "7, e"]),
+        "INSERT INTO sink_t SELECT * FROM letters ORDER BY a DESC LIMIT 3",
+    ),
+)
+
+_TIMED = ["at TIMESTAMP(3)", "name STRING", "n INT", "clock AS PROCTIME()"]
+_CHANGING = source(
+    "changing",
+    [*_TIMED, "WATERMARK FOR at AS at"],
+    [
+        (at(1), "a", 1),
+        (at(2), "b", 2),
+        ("-U", at(1), "a", 1),
+        ("+U", at(3), "a", 5),
+        (at(4), "b", 3),
+        ("-D", at(2), "b", 2),
+    ],
+    [(at(7), "a", 4), ("-D", at(7), "a", 4), (at(12), "b", 6)],
+    _CHANGES,
+)
+_WINDOW = ["ws TIMESTAMP(3)", "we TIMESTAMP(3)", "name STRING", "c BIGINT", "s INT"]
+_TABLE_WINDOWS = (
+    "INSERT INTO sink_t SELECT window_start, window_end, name, COUNT(*), SUM(n) FROM TABLE({}) GROUP BY name, "
+)
+_DAY = "2020-01-01T08:00"
+
+
+def _window(start: str, end: str, rest: str) -> str:
+    shown = [_DAY if second == "00" else f"{_DAY}:{second}" for second in (start, end)]
+    return f"{', '.join(shown)}, {rest}"
+
+
+_WINDOWS = (
+    _program(
+        "tumbling-windows-of-rows-that-change",
+        _CHANGING,
+        sink(
+            _WINDOW,
+            [],
+            [_window("00", "05", "a, 1, 5"), _window("00", "05", "b, 1, 3"), _window("10", "15", "b, 1, 6")],
+        ),
+        _TABLE_WINDOWS.format("TUMBLE(TABLE changing, DESCRIPTOR(at), INTERVAL '5' SECOND)")
+        + "window_start, window_end",
+    ),
+    _program(
+        "hopping-windows-of-rows-that-change",
+        _CHANGING,
+        sink(
+            _WINDOW,
+            [],
+            [
+                "2020-01-01T07:59:55, 2020-01-01T08:00:05, a, 1, 5",
+                "2020-01-01T07:59:55, 2020-01-01T08:00:05, b, 1, 3",
+                _window("00", "10", "a, 1, 5"),
+                _window("00", "10", "b, 1, 3"),
+                _window("05", "15", "b, 1, 6"),
+                _window("10", "20", "b, 1, 6"),
+            ],
+        ),
+        _TABLE_WINDOWS.format("HOP(TABLE changing, DESCRIPTOR(at), INTERVAL '5' SECOND, INTERVAL '10' SECOND)")
+        + "window_start, window_end",
+    ),
+    *(
+        _program(
+            f"sessions-of-rows-that-change-{name}",
+            _CHANGING,
+            # Rows that were taken back hold a session together: those of a reach from second 1, those of b from 2.
+            sink(
+                _WINDOW,
+                [],
+                [_window("01", "05", "a, 1, 5"), _window("02", "06", "b, 1, 3"), _window("12", "14", "b, 1, 6")],
+            ),
+            query,
+        )
+        for name, query in (
+            (
+                "by-table-function",
+                _TABLE_WINDOWS.format("SESSION(TABLE changing PARTITION BY name, DESCRIPTOR(at), INTERVAL '2' SECOND)")
+                + "window_start, window_end",
+            ),
+            (
+                "by-group",
+                "INSERT INTO sink_t SELECT SESSION_START(at, INTERVAL '2' SECOND), SESSION_END(at, INTERVAL '2' "
+                "SECOND), name, COUNT(*), SUM(n) FROM changing GROUP BY name, SESSION(at, INTERVAL '2' SECOND)",
+            ),
+        )
+    ),
+    _program(
+        "windows-by-the-watermark-of-the-source",
+        source(
+            "timed",
+            ["at TIMESTAMP(3)", "n INT", "WATERMARK FOR at AS SOURCE_WATERMARK()"],
+            [(at(1), 1), (at(4), 2), (at(11), 3)],
+            [(at(12), 4), (at(21), 5)],
+        ),
+        sink(["ws TIMESTAMP(3)", "s INT"], [f"{_DAY}, 3"], [f"{_DAY}:10, 7", f"{_DAY}:20, 5"]),
+        "INSERT INTO sink_t SELECT window_start, SUM(n) FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(at), INTERVAL '10' "
+        "SECOND)) GROUP BY window_start, window_end",
+    ),
+    _program(
+        "windows-that-begin-earlier",
+        source("timed", ["at TIMESTAMP(3)", "n INT", "WATERMARK FOR at AS at"], [(at(1), 1), (at(4), 2)], [(at(9), 3)]),
+        sink(["ws TIMESTAMP(3)", "n INT"], ["2020-01-01T07:59:54, 1", f"{_DAY}:04, 2"], [f"{_DAY}:04, 3"]),
+        "INSERT INTO sink_t SELECT window_start, n FROM TABLE(TUMBLE(TABLE timed, DESCRIPTOR(at), INTERVAL '10' "
+        "SECOND, -INTERVAL '6' SECOND))",
+    ),
+    _program(
+        "the-clock-joins-rows-that-change-with-a-lookup",
+        source("rates", ["name STRING", "rate INT"], [("a", 10), ("b", 20)], []),
+        _CHANGING,
+        sink(
+            ["name STRING", "value_ INT"],
+            ["a, 10", "b, 40", "-U[a, 10]", "+U[a, 50]", "b, 60", "-D[b, 40]"],
+            ["a, 40", "-D[a, 40]", "b, 120"],
+        ),
+        "INSERT INTO sink_t SELECT c.name, c.n * r.rate FROM changing AS c JOIN rates FOR SYSTEM_TIME AS OF c.clock AS "
+        "r ON c.name = r.name",
+    ),
+)
+
+_SCORES = source(
+    "scores",
+    ["name STRING", "score BIGINT", "PRIMARY KEY (name) NOT ENFORCED"],
+    [("A", 1), ("B", 2), ("-U", "A", 1), ("+U", "A", 3)],
+    [("-D", "B", 2), ("C", 5)],
+    _CHANGES,
+)
+_SCORE = ["name STRING", "score BIGINT"]
+_EVENTS = source(
+    "events",
+    ["op STRING", "id INT", "name STRING"],
+    [("c", 1, "A"), ("c", 2, "B"), ("u", 1, "A2")],
+    [("d", 2, None), ("u", 1, "A3"), ("c", 3, "C")],
+)
+_CODES = "op_mapping => MAP['c', 'INSERT', 'u', 'UPDATE_AFTER', 'd', 'DELETE']"
+_CHANGELOGS = (
+    _program(
+        "changelog-there-and-back",
+        _SCORES,
+        "CREATE VIEW said AS SELECT * FROM TO_CHANGELOG(input => TABLE scores)",
+        sink(_SCORE, ["A, 1", "B, 2", "-U[A, 1]", "+U[A, 3]"], ["-D[B, 2]", "C, 5"]),
+        "INSERT INTO sink_t SELECT * FROM FROM_CHANGELOG(input => TABLE said)",
+    ),
+    _program(
+        "to-changelog-with-keys-in-front",
+        _SCORES,
+        sink(
+            ["score BIGINT", "what STRING", "name STRING"],
+            ["1, INSERT, A", "2, INSERT, B", "1, UPDATE_BEFORE, A", "3, UPDATE_AFTER, A"],
+            ["2, DELETE, B", "5, INSERT, C"],
+        ),
+        "INSERT INTO sink_t SELECT * FROM TO_CHANGELOG(TABLE scores PARTITION BY score, DESCRIPTOR(what))",
+    ),
+    _program(
+        "from-changelog-of-updates-by-key",
+        _EVENTS,
+        sink(
+            ["id INT", "name STRING"],
+            ["1, A", "2, B", "-U[1, A]", "+U[1, A2]"],
+            ["-D[2, B]", "-U[1, A2]", "+U[1, A3]", "3, C"],
+        ),
+        f"INSERT INTO sink_t SELECT * FROM FROM_CHANGELOG(input => TABLE events PARTITION BY id, {_CODES})",
+    ),
+    _program(
+        "aggregate-of-updates-by-key",
+        _EVENTS,
+        sink(["c BIGINT", "m STRING"], ["2, B"], ["-D[2, B]", "2, C"]),
+        f"INSERT INTO sink_t SELECT COUNT(*), MAX(name) FROM FROM_CHANGELOG(input => TABLE events PARTITION BY id, "
+        f"{_CODES})",
+    ),
+)
+
+_NUMBERS = source("numbers", ["a INT"], [(1,), (5,), (None,)], [])
+_BOUNDS = source("bounds", ["b INT"], [(2,), (4,)], [(9,), (None,)])
+_QUANTIFIED = tuple(
+    _program(
+        name,
+        _NUMBERS,
+        _BOUNDS,
+        sink(["a INT"], before, after),
+        f"INSERT INTO sink_t SELECT a FROM numbers WHERE {condition} (SELECT b FROM bounds)",
+    )
+    for name, condition, before, after in (
+        ("greater-than-any", "a > ANY", ["5"], []),
+        ("greater-than-some", "a > SOME", ["5"], []),
+        ("greater-than-all", "a > ALL", ["5"], ["-D[5]"]),
+        ("not-greater-than-any", "NOT a > ANY", ["1"], ["-D[1]"]),
+        ("not-greater-than-all", "NOT a > ALL", ["1"], ["5"]),
+    )
+)
+
+_KEPT = (
+    _program(
+        "updates-that-leave-a-condition-are-deletes",
+        _SCORES,
+        {
+            **sink(
+                ["name STRING PRIMARY KEY NOT ENFORCED", "score BIGINT"], ["A, 1", "B, 2", "-D[A, 1]"], ["-D[B, 2]"]
+            ),
+            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+        },
+        "INSERT INTO sink_t SELECT name, score FROM scores WHERE score < 3",
+    ),
+    _program(
+        "groups-that-leave-having-are-deletes",
+        _LETTERS,
+        {
+            **sink(
+                ["b STRING PRIMARY KEY NOT ENFORCED", "n INT"],
+                ["a, 2", "+U[a, 3]", "b, 4", "-D[b, 4]"],
+                ["d, 2", "f, 0"],
+            ),
+            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+        },
+        "INSERT INTO sink_t SELECT b, SUM(a) FROM letters GROUP BY b HAVING SUM(a) < 5",
+    ),
+    _program(
+        "without-the-row-before",
+        _SCORES,
+        {
+            **sink(
+                ["name STRING PRIMARY KEY NOT ENFORCED", "score BIGINT"],
+                ["A, 1", "B, 2", "+U[A, 3]"],
+                ["-D[B, 2]", "C, 5"],
+            ),
+            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+        },
+        "INSERT INTO sink_t SELECT name, score FROM scores",
+    ),
+    _program(
+        "deletes-by-key-alone",
+        source(
+            "scores",
+            ["name STRING", "score BIGINT", "PRIMARY KEY (name) NOT ENFORCED"],
+            [("A", 1), ("+U", "B", 2), ("+U", "A", 3)],
+            [("-D", "B", None), ("-D", "Z", None), ("+U", "A", 4)],
+            {**_UPSERTS, "source.produces-delete-by-key": "true"},
+        ),
+        sink(["s BIGINT", "c BIGINT"], ["5, 2"], ["-D[5, 2]", "4, 1"]),
+        "INSERT INTO sink_t SELECT SUM(score), COUNT(*) FROM scores",
+    ),
+)
+
+PROGRAMS = (*_LIMITS, *_WINDOWS, *_CHANGELOGS, *_QUANTIFIED, *_KEPT)
