@@ -265,6 +265,10 @@ class EmittingTranslator(Translator):
         descriptor = self.attributes.get(name)
         if not isinstance(descriptor, ValueStateDescriptor):
             raise self._refused(node, f"`{self.this}.{name}` is no value state", "get it in open()")
+        names = [one for one in {**self.states, name: None} if self.attributes[one].name == descriptor.name]
+        if len(names) > 1:
+            shown = " and ".join(sorted(f"`{self.this}.{one}`" for one in names))
+            raise self._refused(node, f"state {descriptor.name!r} is {shown}", "use one of them alone")
         return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
 
     def _may_be_none(self, node: ast.expr) -> MayBeNone | None:

@@ -33,6 +33,7 @@ from penstock.engine.compiled.kinds import (
 )
 from penstock.engine.compiled.narrowing import assigned_in, doubted_in, shown_by
 from penstock.engine.errors import GraphError, nearest
+from penstock.engine.texts import function_name
 
 _CHECKED: Final[Mapping[type[ast.operator], str]] = {
     ast.Add: "add",
@@ -107,8 +108,14 @@ def source_of(function: Callable[..., Any], parameters: int) -> tuple[ast.Functi
     """The function's source, where it stands, and the number of lines above it.
 
     Raises:
-        GraphError: there is no source, or no function of so many `parameters`.
+        GraphError: there is no source, it is that of a function that another one wraps, or no function of so many
+            `parameters`.
     """
+    if hasattr(function, "__wrapped__"):
+        raise GraphError(
+            f"compiled: {function_name(function)}: it is wrapped by another function, which is not seen in its source; "
+            "take the decorator below @compiled away, or do without @compiled"
+        )
     try:
         lines, first = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
@@ -437,12 +444,13 @@ class Translator:
         return f"({code} if {condition} else {other_code})", kind
 
     def _constant(self, node: ast.expr, value: object) -> tuple[str, Kind]:
+        # What is written is the number itself, also of a member of an enum, or of NumPy's float.
         if isinstance(value, bool):
             return repr(value), BOOL
         if isinstance(value, int) and -(2**63) < value < 2**63:
-            return repr(value), INT
+            return int.__repr__(value), INT
         if isinstance(value, float) and value == value and abs(value) != float("inf"):
-            return repr(value), FLOAT
+            return float.__repr__(value), FLOAT
         if isinstance(value, str):
             if value not in self.words:
                 self.words.append(value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -72,12 +75,33 @@ def loops(row: dict[str, Any]) -> dict[str, Any]:
     return {"total": total, "whole": int(row["b"]), "cut": int(float(total) * 0.5)}
 
 
+class Level(enum.IntEnum):
+    LOW = -1
+
+
+class Kind(str, enum.Enum):
+    VIEW = "view"
+
+
+HALF: Final = np.float64(-0.5)
+
+
+def named_constants(row: dict[str, Any]) -> dict[str, Any]:
+    """Numbers and texts of classes of their own."""
+    return {"n": row["s"] * NAMED + NAMED, "x": row["x"] * HALF, "seen": row["t"] == SEEN, "t": SEEN}
+
+
+NAMED: Final = Level.LOW
+SEEN: Final = Kind.VIEW
+
+
 MAPS: list[tuple[Callable[[dict[str, Any]], dict[str, Any]], dict[str, str]]] = [
     (branches, {"t": "string", "label": "string", "n": "int64", "x": "float64"}),
     (wide_numbers, {"n": "int64", "m": "int64", "q": "int64", "r": "int8"}),
     (floats, {"h": "float64", "m": "float64", "z": "float64", "less": "bool"}),
     (divides, {"n": "int64", "x": "float64"}),
     (loops, {"total": "int64", "whole": "int64", "cut": "int64"}),
+    (named_constants, {"n": "int64", "x": "float64", "seen": "bool", "t": "string"}),
 ]
 
 
@@ -280,6 +304,21 @@ def other_name(row: Any) -> Any:
     return {"m": row["i"]}
 
 
+def doubling(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Whose source is not that of what it wraps."""
+
+    @functools.wraps(function)
+    def wrapper(row: Any) -> Any:
+        return {"n": 2 * function(row)["n"]}
+
+    return wrapper
+
+
+@doubling
+def wrapped(row: Any) -> Any:
+    return {"n": row["i"]}
+
+
 REFUSED: dict[Callable[[Any], Any], str] = {
     returns_nothing: "ends without `return`",
     changes_kind: "'n' is an int above and a float here",
@@ -296,6 +335,7 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     large: "is not compiled",
     fraction: "'n' is a float and declared as int64",
     other_name: "gives m, and `returns` declares n",
+    wrapped: "it is wrapped by another function",
 }
 
 

@@ -141,6 +141,16 @@ class Lists(Plain):
         self.total = context.get_list_state(ps.ListStateDescriptor("all", "int64"))
 
 
+class TwoNames(Plain):
+    def open(self, context: Any) -> None:
+        super().open(context)
+        self.same = context.get_state(ps.ValueStateDescriptor("total", "int64", default=0))
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        self.total.update(self.same.value() + 1)
+        yield {"k": row["k"], "total": self.same.value(), "best": 0.5, "label": "a"}
+
+
 class WrongKind(Plain):
     def process_element(self, row: Any, ctx: Any) -> Any:
         self.total.update(row["x"])
@@ -152,6 +162,7 @@ class WrongKind(Plain):
     [
         (NoDefault, r"state 'total' may have no value; write `self.total.value\(\) or 0`"),
         (Lists, "uses get_list_state"),
+        (TwoNames, "state 'total' is `self.same` and `self.total`"),
         (WrongKind, "an int is needed, and this is the value of column 'x'|an int is needed, and this is a float"),
     ],
 )
