@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError
+from penstock.engine.nested_types import readable
 from penstock.engine.redaction import VARIABLE, is_hidden, quotable, quoted
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -144,9 +145,13 @@ def _values(array: pa.Array, where: str) -> list[Any]:
     if pa.types.is_dictionary(kind):
         return _values(array.dictionary_decode(), where)
     try:
-        values: list[Any] = _temporal_values(array) if pa.types.is_temporal(kind) else array.to_pylist()
+        if pa.types.is_temporal(kind):
+            return _temporal_values(array)
+        if pa.types.is_nested(kind) and (plain := readable(kind)) != kind:
+            array = array.cast(plain)
+        values: list[Any] = array.to_pylist()
         return values
-    except (ValueError, OverflowError) as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise RecordError(
             f"{where} is {kind} and has a value that Python cannot hold, which knows microseconds and the "
             f"years 1 to 9999 ({error}); drop it with filter(...), or change the column's type before with "
@@ -567,11 +572,20 @@ def _plain_time(value: Any) -> Any:
     return value.item()
 
 
+def _plain_datetime(value: dt.datetime) -> dt.datetime | None:
+    """That of a subclass, such as pandas' `Timestamp`, whose `NaT` is like nothing, itself included."""
+    if value != value:
+        return None
+    if getattr(value, "nanosecond", 0):
+        raise _MisfitError(f"{value!r} has more than microseconds")
+    return dt.datetime.combine(value.date(), value.timetz())
+
+
 _PLAIN_OF: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
     (int, int.__int__),
     (float, float.__float__),
     (str, str.__str__),
     (bytearray, bytes),
     (bytes, bytes),
-    (dt.datetime, lambda value: dt.datetime.combine(value.date(), value.timetz())),
+    (dt.datetime, _plain_datetime),
 )

@@ -6,6 +6,7 @@ Combining is associative over consecutive parts, takes null for "nothing seen ye
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -323,8 +324,10 @@ class ValuesAccumulator(GroupAccumulator):
         if pa.types.is_null(values.type):
             return [values]
         if self.distinct and pa.types.is_floating(values.type):
-            # Arrow groups by bits, in which 0.0 and -0.0 differ.
+            # Arrow groups by bits, in which 0.0 and -0.0 differ, and the NaN of infinity less infinity from Python's.
             values = pc.add(values, pa.scalar(0.0, values.type))
+            if _may_have_nan(values):
+                values = pc.if_else(values.is_nan(), pa.scalar(math.nan, values.type), values)
         return [lists_of(values.drop_null(), _bools(values.is_valid()).astype(np.int64))]
 
     def combine(self, table: pa.Table, groups: Groups) -> list[pa.Array]:

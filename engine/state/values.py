@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError
+from penstock.engine.nested_types import readable, rebuilt
 from penstock.engine.rows import ColumnConverter, batch_rows
 
 Normal: TypeAlias = Callable[[Any], Any]
@@ -53,7 +54,7 @@ class ValueForm:
         self._place = f"{where}: state {name!r}"
         self._converter = ColumnConverter(name, pa.field(name, kind), where)
         self._compiled = _compiled(kind)
-        self._readable = _readable(kind)
+        self._readable = readable(kind)
         self.has_nested_times = pa.types.is_nested(kind) and _has_times(kind)
         """Whether Arrow reads the values with other time zones, or in another class, than rows carry."""
 
@@ -127,7 +128,7 @@ def without_views(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pa.types.is_binary_view(kind):
         return pa.binary()
-    return _rebuilt(kind, without_views)
+    return rebuilt(kind, without_views)
 
 
 # --- compiled: raise for all that is unusual ----------------------------------------------------------------
@@ -359,17 +360,6 @@ def _struct_copier(inner: list[tuple[str, Normal]]) -> Normal:
     return copied
 
 
-def _readable(kind: pa.DataType) -> pa.DataType:
-    """The type whose values Arrow reads as Python's own: what has nanoseconds comes as pandas' classes."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    if pa.types.is_time(kind):
-        return pa.time64("us")
-    return _rebuilt(kind, _readable)
-
-
 def _has_times(kind: pa.DataType) -> bool:
     if pa.types.is_map(kind):
         return _has_times(kind.key_type) or _has_times(kind.item_type)
@@ -378,18 +368,3 @@ def _has_times(kind: pa.DataType) -> bool:
     if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
         return _has_times(kind.value_type)
     return bool(pa.types.is_temporal(kind))
-
-
-def _rebuilt(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """A nested type with its inner types changed; another as it is."""
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(changed(field.type)) for field in kind])
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(changed(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(changed(kind.value_type)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(changed(kind.value_type)), kind.list_size)
-    if pa.types.is_map(kind):
-        return pa.map_(changed(kind.key_type), changed(kind.item_type))
-    return kind

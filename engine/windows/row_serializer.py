@@ -42,11 +42,20 @@ class RowSerializer:
 
 
 def _escaped(value: Any) -> Any:
-    """The value, where a dict that has a key like the tag is a tagged object with its items."""
+    """The value, where tuples are tagged objects, and dicts that have a key like the tag, too.
+
+    Raises:
+        TypeError: a dict has a key that is no text, which JSON would make one.
+    """
     if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"a dict with a key that is no text has no Arrow type: {value!r:.100}")
         items = {key: _escaped(held) for key, held in value.items()}
         return {_TAG: "dict", "value": list(items.items())} if _TAG in items else items
-    return [_escaped(held) for held in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        held = [_escaped(each) for each in value]
+        return {_TAG: "tuple", "value": held} if isinstance(value, tuple) else held
+    return value
 
 
 def _tagged(value: Any) -> Any:
@@ -101,5 +110,7 @@ def _untagged(found: dict[str, Any]) -> Any:
             return Decimal(value)
         case "dict":
             return dict(value)
+        case "tuple":
+            return tuple(value)
         case _:
             return base64.b64decode(value)

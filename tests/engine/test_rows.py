@@ -6,12 +6,14 @@ import datetime as dt
 import enum
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -394,6 +396,25 @@ def test_whole_microseconds_of_a_column_in_nanoseconds() -> None:
     assert type(rows[0]["t"]) is dt.datetime
 
 
+@pytest.mark.parametrize("within", [lambda kind: pa.list_(kind), lambda kind: pa.map_(pa.int64(), kind)])
+def test_whole_microseconds_within_a_column(within: Callable[[pa.DataType], pa.DataType]) -> None:
+    kind = within(pa.timestamp("ns"))
+    value: Any = [5000] if pa.types.is_list(kind) else [(1, 5000)]
+    array = pa.array([value, None], within(pa.int64())).cast(kind)
+    (first, second) = batch_rows(pa.RecordBatch.from_arrays([array], ["t"]))
+    found = first["t"][0] if pa.types.is_list(kind) else first["t"][0][1]
+    assert (type(found), found, second["t"]) == (dt.datetime, dt.datetime(1970, 1, 1, 0, 0, 0, 5), None)
+
+
+def test_times_of_pandas_are_datetimes_and_lose_nothing() -> None:
+    assert convert([{"at": pd.Timestamp(5000)}, {"at": pd.NaT}])["at"].to_pylist() == [
+        dt.datetime(1970, 1, 1, 0, 0, 0, 5),
+        None,
+    ]
+    with pytest.raises(RecordError, match=r"row 1, column 'at': Timestamp\(.*\): .* has more than microseconds"):
+        convert([{"at": pd.Timestamp(5000)}, {"at": pd.Timestamp(5001)}])
+
+
 @pytest.mark.parametrize(
     "array",
     [
@@ -404,6 +425,9 @@ def test_whole_microseconds_of_a_column_in_nanoseconds() -> None:
         pa.array([253402300800], pa.timestamp("s", "UTC")),
         pa.array([2932897], pa.date32()),
         pa.array([-719163], pa.date32()),
+        pa.array([[1]], pa.list_(pa.timestamp("ns"))),
+        pa.array([{"of": 1}], pa.struct([("of", pa.duration("ns"))])),
+        pa.array([[253402300800]], pa.list_(pa.timestamp("s", "UTC"))),
     ],
 )
 def test_times_that_python_cannot_hold_are_errors(array: pa.Array) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -363,6 +364,9 @@ def test_nan_is_passed_over_by_min_and_max_only() -> None:
 
 def test_distinct_floats() -> None:
     assert single(aggregates.count_distinct("x"), pa.array([0.0, -0.0, math.nan, math.nan, None])) == 2
+    infinite = pa.array([math.inf])
+    other_nan = pc.subtract(infinite, infinite)
+    assert single(aggregates.count_distinct("x"), pa.concat_arrays([other_nan, pa.array([math.nan, -math.nan])])) == 1
 
 
 def test_stddev_of_infinite_and_of_few_values() -> None:

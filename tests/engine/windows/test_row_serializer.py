@@ -33,7 +33,11 @@ _SCALARS = st.one_of(
     ),
 )
 _NAMES = st.text("abc") | st.sampled_from(["$type", "value", "zone"])
-_VALUES = st.recursive(_SCALARS, lambda value: st.lists(value) | st.dictionaries(_NAMES, value), max_leaves=8)
+_VALUES = st.recursive(
+    _SCALARS,
+    lambda value: st.lists(value) | st.lists(value).map(tuple) | st.dictionaries(_NAMES, value),
+    max_leaves=8,
+)
 
 
 @given(st.dictionaries(_NAMES, _VALUES))
@@ -64,6 +68,11 @@ def test_the_bytes_are_json_that_anything_can_read() -> None:
 def test_what_has_no_arrow_type_is_refused() -> None:
     with pytest.raises(TypeError, match="object has no Arrow type"):
         RowSerializer().dumps({"o": object()})
+
+
+def test_a_key_that_is_no_text_is_refused_and_not_made_one() -> None:
+    with pytest.raises(TypeError, match="a key that is no text"):
+        RowSerializer().dumps({"counts": {1: 5}})
 
 
 def test_a_column_that_is_called_as_the_tag_comes_back() -> None:
