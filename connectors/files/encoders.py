@@ -112,6 +112,9 @@ class _ParquetEncoder(Encoder):
         return self._bytes
 
     def write(self, rows: pa.RecordBatch) -> None:
+        if rows.get_total_buffer_size() > 2 * rows.nbytes:
+            # A slice keeps all of what it was cut from: some rows of each batch would keep all batches in memory.
+            rows = pa.concat_batches([rows, rows.slice(0, 0)])
         self._gathered.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes

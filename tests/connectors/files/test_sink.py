@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import io
 import json
 import math
 import os
@@ -311,3 +312,16 @@ def test_a_file_is_not_abandoned_while_a_thread_finishes_it(tmp_path: Path, monk
         abandoned.result()
     assert order == ["closing", "closed", "abandoned"]
     assert os.listdir(tmp_path) == []
+
+
+def test_few_rows_of_each_batch_keep_no_whole_batches_in_memory() -> None:
+    """As rows of a bucket that few of them belong to."""
+    rows = _batch(i=list(range(10_000)))
+    encoding = encoders.Encoding.of(encoders.FileFormat.PARQUET, None)
+    encoder = encoders.ENCODERS[encoding.format](io.BytesIO(), rows.schema, encoding)
+    before = pa.total_allocated_bytes()
+    for _ in range(20):
+        encoder.write(rows.take(pa.array(range(10_000))).slice(7, 1))
+    assert encoder.held_bytes == 20 * 8
+    assert pa.total_allocated_bytes() - before < rows.nbytes
+    encoder.close()
