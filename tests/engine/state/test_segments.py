@@ -34,7 +34,7 @@ def as_dict(table: pa.Table) -> dict[str, int]:
 TOTALS = st.dictionaries(st.sampled_from("abcd"), st.integers(-9, 9), min_size=1)
 
 
-@given(st.lists(st.tuples(TOTALS, st.booleans()), min_size=1, max_size=10))
+@given(st.lists(st.tuples(TOTALS, st.booleans()), min_size=1, max_size=40))
 def test_reading_gives_the_merge_of_all_that_was_appended(appends: list[tuple[dict[str, int], bool]]) -> None:
     table, model = SegmentedTable(Totals()), dict[str, int]()
     for totals, read_now in appends:
@@ -65,6 +65,16 @@ def test_reading_twice_merges_once() -> None:
     merged = totals.merged_rows
     table.compact()
     assert totals.merged_rows == merged
+
+
+def test_a_read_looks_through_few_parts_however_small_the_segments_are() -> None:
+    totals = Totals()
+    table = SegmentedTable(totals)
+    for number in range(5000):
+        table.append(segment({str(number): 1}))
+    assert len(table.parts) < 64
+    assert totals.merged_rows < 5 * 5000
+    assert as_dict(concat_tables(table.parts)) == {str(number): 1 for number in range(5000)}
 
 
 def test_rows_that_wait_are_bounded() -> None:
