@@ -42,17 +42,17 @@ def job_info(
         standby_pids=tuple(execution.standby_pids),
         checkpoints=None if storage is None else describe_checkpoints(brain, storage.start_url, storage.restored_url),
         autoscaler=autoscaler,
-        settings=tuple(_settings(graph.config)) if graph is not None else (),
+        settings=tuple(shown_settings(graph.config)) if graph is not None else (),
         event_time=event_time,
     )
 
 
-def _settings(config: object, prefix: str = "") -> Iterator[tuple[str, str]]:
+def shown_settings(config: object, prefix: str = "") -> Iterator[tuple[str, str]]:
     """The settings of a configuration and of those within it, by name; texts without what may be a secret."""
     for member in fields(config):  # type: ignore[arg-type]
         value = getattr(config, member.name)
         if is_dataclass(value) and not isinstance(value, type):
-            yield from _settings(value, f"{prefix}{member.name}.")
+            yield from shown_settings(value, f"{prefix}{member.name}.")
         else:
             text = value.value if isinstance(value, enum.Enum) else value
             yield f"{prefix}{member.name}", redact(str(text))

@@ -171,16 +171,11 @@ def serve_offline(folder: Path, port: int) -> None:
     Raises:
         ConfigurationError: it cannot listen there.
     """
-    import uvicorn
-
     from penstock.web.app import make_app
     from penstock.web.observed import Observed
     from penstock.web.security import LOOPBACK, Access, Role, Tokens
-    from penstock.web.serve import listening_socket
+    from penstock.web.serve import listening_socket, web_server
 
     access = Access(Tokens(secrets.token_urlsafe(32), secrets.token_urlsafe(32)), Role.OPERATOR, LOOPBACK)
     app = make_app(OfflineCluster(), access, Observed(jobs_in(folder)))
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
-    )
-    uvicorn.Server(config).run(sockets=[listening_socket("127.0.0.1", port)])
+    web_server(app).run(sockets=[listening_socket("127.0.0.1", port)])

@@ -22,6 +22,8 @@ from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from penstock.web.cluster import Cluster
     from penstock.web.flight import StateFlights
     from penstock.web.security import App
@@ -166,17 +168,7 @@ class ConsoleActor:
         return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node, sent, flight)
 
     def _serve(self, served: Served) -> None:
-        import uvicorn
-
-        config = uvicorn.Config(
-            served.application(),
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS,
-            timeout_graceful_shutdown=1,
-        )
-        uvicorn.Server(config).run(sockets=[self._listening])
+        web_server(served.application()).run(sockets=[self._listening])
         # Nothing but a new process can listen again.
         os._exit(1)
 
@@ -217,6 +209,21 @@ class Served:
 
         location = f"grpc://{_shown(self._options.host)}:{port}"
         return StateFlights(location, self._access, self._observed, StateReads(self._cluster))
+
+
+def web_server(app: App) -> uvicorn.Server:
+    """What serves an application over HTTP, to so many connections at most."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
 
 
 def _shown(host: str) -> str:

@@ -7,11 +7,10 @@ import socket
 import threading
 import time
 
-import uvicorn
-
 from penstock.web.app import make_app
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role
+from penstock.web.serve import web_server
 from tests.web.conftest import TOKENS
 from tests.web.fakes import FakeCluster
 
@@ -34,8 +33,7 @@ class Server:
         listening.bind(("127.0.0.1", self._port))
         listening.listen()
         self._port = listening.getsockname()[1]
-        config = uvicorn.Config(self._app, log_level="error", timeout_graceful_shutdown=30)
-        self._server = uvicorn.Server(config)
+        self._server = web_server(self._app)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
         self._thread.start()
 

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
+from penstock.actors.info import shown_settings
+from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.config import JobConfig
+from penstock.web.cluster import Reading
 from penstock.web.security import COOKIE, LONGEST_BODY, LONGEST_QUERY, REQUEST_HEADER, Role, tokens_in
 from penstock.web.serve import ServerOptions
 from tests.web.conftest import TOKENS, Serve
-from tests.web.fakes import FakeCluster
+from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.serving import Server
 
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}
 OPERATOR = {"Authorization": f"Bearer {TOKENS.operator}"}
@@ -111,6 +118,41 @@ def test_what_is_too_long_is_refused(serve: Serve, cluster: FakeCluster) -> None
     assert client.post("/jobs/orders-1/savepoints", content=iter([b"x" * LONGEST_BODY, b"x"])).status_code == 413
     assert client.get(f"/jobs?x={'x' * LONGEST_QUERY}").status_code == 414
     assert not cluster.asked
+
+
+def test_so_many_listeners_and_operations_there_are_at_most(
+    serve: Serve, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(**{REQUEST_HEADER: "1"})
+    monkeypatch.setattr("penstock.web.own_routes.MOST_LISTENERS", 0)
+    monkeypatch.setattr("penstock.web.operations.MOST_AT_ONCE", 0)
+    assert client.get("/v1/events").status_code == 503
+    assert client.post("/jobs/orders-1/savepoints").status_code == 429
+    assert not cluster.asked
+
+
+def test_so_many_connections_there_are_at_most(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.web.serve._MOST_CONNECTIONS", 2)
+    server = Server(cluster)
+    try:
+        with httpx.Client(base_url=server.url) as one, httpx.Client(base_url=server.url) as two:
+            assert [one.get("jobs").status_code, two.get("jobs").status_code] == [200, 503]
+            one.close()
+            while two.get("jobs").status_code != 200:
+                pass
+    finally:
+        server.stop()
+
+
+def test_configuration_is_shown_without_secrets(serve: Serve, cluster: FakeCluster) -> None:
+    storage = "s3://user:hidden-1@bucket/c?key=hidden-2"
+    config = JobConfig(checkpoints=CheckpointConfig(storage=storage, storage_overrides=(("uid", storage),)))
+    cluster.readings = [Reading(replace(ORDERS, settings=tuple(shown_settings(config))), [])]
+    client = serve()
+    for path in ("/jobs/orders-1/config", "/jobs/orders-1/checkpoints/config", "/v1/jobs/orders-1/view"):
+        answer = client.get(path).text
+        assert "bucket/c" in answer
+        assert "hidden" not in answer
 
 
 @pytest.mark.parametrize(
