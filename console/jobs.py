@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -17,11 +17,13 @@ from penstock.console.job_views import autoscaler_view, job_view, jobs_table
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
-from penstock.engine.errors import JobError
+from penstock.engine.errors import JobError, NoAnswerError, StateNotReadyError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
+_Seen = TypeVar("_Seen")
+_AGAIN_SECONDS: Final = 0.5
 _LEFT: Final = (
     "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
 )
@@ -235,6 +237,29 @@ def find(job: str, address: str | None, url: str | None, output: Output) -> Any:
     from penstock.actors.registry import find_job
 
     return find_job(job)
+
+
+def follow_job(control: Any, look: Callable[[], _Seen], follow: bool, pause: float = 0.0) -> Iterator[_Seen]:
+    """What is seen of a job: once, or again and again until it has ended, also through its failures.
+
+    Args:
+        control: of the job.
+        look: looks at it.
+        follow: whether to go on.
+        pause: seconds between two looks.
+    """
+    while True:
+        try:
+            yield look()
+            if not follow or control.info().status.ended:
+                return
+        except (NoAnswerError, StateNotReadyError):
+            # It recovers, which is when people look most.
+            if not follow:
+                raise
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            time.sleep(pause)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.console.jobs import find
+from penstock.console.jobs import find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
-from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS
+from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, TappedRows
 from penstock.savepoints.shown import json_value, python_rows
 
 
@@ -33,13 +33,15 @@ def tail_command(
     """Show the last rows that an operator emits from now on; columns that are called as secrets are masked."""
     output = output_of(context)
     control = find(job, address, url, output)
-    while True:
+
+    def looked() -> TappedRows:
         with output.progress(f"looking at {operator}"):
-            found = control.tail(operator, rows, seconds, side)
+            found: TappedRows = control.tail(operator, rows, seconds, side)
+            return found
+
+    for found in follow_job(control, looked, follow and not as_json):
         document = {"seen": found.seen, "rows": [json_value(row) for row in python_rows(found.rows)]}
         output.result(document, _table(found.rows) if found.rows.num_rows else f"no row came within {seconds} s")
-        if not follow or as_json or control.info().status.ended:
-            return
 
 
 def _table(rows: pa.Table) -> Table:

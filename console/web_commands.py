@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import time
 import webbrowser
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,7 +15,7 @@ import typer
 
 from penstock.client import Cluster
 from penstock.console.cluster import connect_to_running
-from penstock.console.jobs import find
+from penstock.console.jobs import find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError
@@ -165,8 +164,7 @@ def logs_command(
     info = control.info()
     names = {task.id: task.name for task in info.tasks}
     known: dict[tuple[int, int], int] = {}
-    while True:
-        lines = control.logs(known)
+    for lines in follow_job(control, lambda: control.logs(known), follow and not as_json, _FOLLOW_SECONDS):
         for line in lines:
             known[line.task, line.subtask] = max(known.get((line.task, line.subtask), 0), line.number)
         said = [line for line in lines if operator is None or operator in (line.operator or names.get(line.task, ""))]
@@ -174,9 +172,6 @@ def logs_command(
             output.result([asdict(line) for line in said], "")
         elif said:
             output.result(None, "\n".join(_log_line(line, info.name, names) for line in said))
-        if not follow or as_json or control.info().status.ended:
-            return
-        time.sleep(_FOLLOW_SECONDS)
 
 
 def _log_line(line: LogLine, job: str, names: Mapping[int, str]) -> str:

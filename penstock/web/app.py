@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
-from penstock.engine.errors import PenstockError, StateNotReadyError
+from penstock.engine.errors import NoAnswerError, PenstockError, StateNotReadyError
 from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import EVERY_SECONDS, Collector
@@ -71,6 +71,7 @@ def make_app(
         exception_handlers={
             HTTPException: _refused,
             StateNotReadyError: _not_ready,
+            NoAnswerError: _not_ready,
             PenstockError: _impossible,
             Exception: _failed,
         },

@@ -1,0 +1,61 @@
+"""What `--follow` does while a job recovers, and when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from penstock.actors.task_log import LogLine
+from penstock.engine.errors import NoAnswerError
+from penstock.engine.job.status import JobStatus
+from penstock.web.cluster import Reading
+from tests.console.conftest import Penstock
+from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.serving import Server
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def server(cluster: FakeCluster) -> Iterator[Server]:
+    running = Server(cluster)
+    yield running
+    running.stop()
+
+
+def test_logs_are_followed_through_a_restart_until_the_job_ends(
+    penstock: Penstock, server: Server, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.console.jobs._AGAIN_SECONDS", 0)
+    monkeypatch.setattr("penstock.console.web_commands._FOLLOW_SECONDS", 0)
+    answers = iter(["before", NoAnswerError("it is being restarted"), NoAnswerError("it is being restarted"), "behind"])
+
+    def logs(*arguments: Any) -> list[LogLine]:
+        answer = next(answers, "at the end")
+        if isinstance(answer, Exception):
+            raise answer
+        if answer == "at the end":
+            cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FINISHED), [])]
+        return [LogLine(("before", "behind", "at the end").index(answer) + 1, 0, "INFO", "", answer)]
+
+    monkeypatch.setattr(cluster, "logs", logs)
+    done = penstock("logs", "orders", "--follow", "--url", server.url)
+    assert done.code == 0, done.err
+    assert [line.split("/0 ")[1] for line in done.out.splitlines()] == ["before", "behind", "at the end"]
+
+
+def test_who_does_not_follow_is_told_that_there_is_no_answer(
+    penstock: Penstock, server: Server, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def logs(*arguments: Any) -> list[LogLine]:
+        raise NoAnswerError("it is being restarted")
+
+    monkeypatch.setattr(cluster, "logs", logs)
+    done = penstock("logs", "orders", "--url", server.url)
+    assert (done.code, "it is being restarted" in done.err) == (1, True)
