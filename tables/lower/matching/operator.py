@@ -1,15 +1,15 @@
 """The operator of MATCH_RECOGNIZE: rows wait for the watermark, and each partition is searched in order of time.
 
 The lowering makes its spec. What a row alone decides is computed for all due rows at once; rows of partitions that have
-nothing under way, and with which no match begins, never become Python objects.
+nothing under way, and with which no match begins, go no further.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +29,14 @@ from penstock.engine.patterns.rows.lookahead import NEVER, Bools, Lookahead
 from penstock.engine.patterns.rows.search import RowSearch, Test
 from penstock.engine.patterns.rows.syntax import shown
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.keys.identity import coded_columns
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
 from penstock.tables.expressions import columns_in
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.matching.closures import Closures
-from penstock.tables.lower.matching.partitions import TIME, Partition, PartitionSearch, SavedPartitions, key_tuples
+from penstock.tables.lower.matching.column_partitions import ColumnPartitions, runs_on_columns
+from penstock.tables.lower.matching.object_partitions import ObjectPartitions, PartitionSearch
+from penstock.tables.lower.matching.partitions import TIME, Partitions, SortedRows
 from penstock.tables.lower.matching.readers import Reader, ReferenceReaders
 from penstock.tables.lower.matching.results import MatchedRows
 from penstock.tables.plan.nodes import SortKey
@@ -93,27 +94,34 @@ class MatchRecognize(Operator):
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
-        self._partitions: dict[tuple[Any, ...], Partition] = {}
-        self._deadlines: list[tuple[int, int, tuple[Any, ...]]] = []
-        """Time, a number that tells equal times apart, and the coded key."""
-        self._numbered = 0
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
         match = self._spec.match
         automaton = compiled(match.pattern)
         self._results = MatchedRows(match, automaton.variables, self._spec.schema)
-        self._search = PartitionSearch(
+        definitions = dict(match.definitions)
+        own = [(number, definitions[name].own) for number, name in enumerate(automaton.variables)]
+        self._own = [(number, condition) for number, condition in own if condition is not None]
+        self._always = sum(1 << number for number, condition in own if condition is None)
+        self._lookahead = Lookahead(automaton)
+        self._back = max((reference.back for reference in match.references), default=0)
+        self._partitions = self._new_partitions(automaton)
+
+    def _new_partitions(self, automaton: RowAutomaton) -> Partitions:
+        match, where = self._spec.match, self._context.where
+        kinds = [arrow_type(value.type) for value in match.values]
+        if runs_on_columns(match, automaton):
+            return ColumnPartitions(match, automaton, self._keys, kinds, where, self._results.add_columns)
+        search = PartitionSearch(
             self._row_search(automaton),
             sum(1 << variable for variable in automaton.first_variables),
             match.skip,
             frozenset(automaton.variables.index(name) for name in match.skip_variables),
-            max((reference.back for reference in match.references), default=0),
-            context.where,
+            self._back,
+            where,
         )
-        self._lookahead = Lookahead(automaton)
-        kinds = [arrow_type(value.type) for value in match.values]
-        self._saved = SavedPartitions(self._keys, kinds, context.where)
+        return ObjectPartitions(search, self._keys, kinds, self._results.add)
 
     def _row_search(self, automaton: RowAutomaton) -> RowSearch:
         match = self._spec.match
@@ -123,9 +131,6 @@ class MatchRecognize(Operator):
         readers = ReferenceReaders(match.references, read, automaton.variables)
         closures = Closures(readers.by_place, self._session)
         tests = [None if rest is None else _test(closures.made(rest)) for rest in asked]
-        own = [(number, definitions[name].own) for number, name in enumerate(automaton.variables)]
-        self._own = [(number, condition) for number, condition in own if condition is not None]
-        self._always = sum(1 << number for number, condition in own if condition is None)
         return RowSearch(automaton, tests, readers.layout, match.within_ms)
 
     def _session(self) -> SessionValues:
@@ -158,27 +163,22 @@ class MatchRecognize(Operator):
             times = np.concatenate([part.timestamps for part in due])
             self._pending.drop_before(behind)
             self._find(rows, times, until if self._spec.is_event_time else MIN_TIMESTAMP, out)
-        if until == MAX_TIMESTAMP:
-            self._advance(list(self._partitions), until, True)
-        elif self._spec.is_event_time:
-            self._advance(self._overdue(until), until, False)
+        with self._failures():
+            if until == MAX_TIMESTAMP:
+                self._partitions.end()
+            elif self._spec.is_event_time:
+                self._partitions.come_to(until)
         self._results.flush(self._session(), out)
         return watermark
 
     @property
     def next_processing_time(self) -> int | None:
-        return None if self._spec.is_event_time or not self._deadlines else self._deadlines[0][0]
+        return None if self._spec.is_event_time else self._partitions.next_time
 
     def on_processing_time(self, now_ms: int, out: Collector) -> None:
-        self._advance(self._overdue(now_ms - 1), now_ms - 1, False)
+        with self._failures():
+            self._partitions.come_to(now_ms - 1)
         self._results.flush(self._session(), out)
-
-    def _overdue(self, until: int) -> list[tuple[Any, ...]]:
-        """The partitions whose attempt may be over: no row of it comes any more."""
-        due: dict[tuple[Any, ...], None] = {}
-        while self._deadlines and self._deadlines[0][0] - 1 <= until:
-            due.setdefault(heapq.heappop(self._deadlines)[2])
-        return [key for key in due if key in self._partitions]
 
     # Finding
 
@@ -188,41 +188,30 @@ class MatchRecognize(Operator):
         answers = self._answers(evaluation)
         numbers, distinct = distinct_keys([rows.column(name) for name in self._keys.names], rows.num_rows)
         count = int(numbers.max()) + 1
-        codes, keys = (key_tuples(columns, count) for columns in (coded_columns(distinct), distinct))
         order = self._ordered(rows, times, numbers)
         numbers, times, answers = numbers[order], times[order], answers[order]
         is_last = np.diff(numbers, append=-1) != 0
         begins = self._lookahead.may_begin(answers, is_last)
         answers[~begins] |= NEVER
-        if not self._search.back:
-            is_under_way = np.array([code in self._partitions for code in codes], np.bool_)
+        if not self._back:
+            is_under_way = self._partitions.are_under_way(distinct, count)
             wanted = is_under_way[numbers] | _from_first(begins, is_last)
             order, numbers, times, answers = order[wanted], numbers[wanted], times[wanted], answers[wanted]
         if not len(order):
             return
-        values = self._values(rows.take(pa.array(order)))
-        ends = np.flatnonzero(np.diff(numbers, append=-1)) + 1
-        begin = 0
-        touched = []
-        for end in ends.tolist():
-            number = int(numbers[begin])
-            partition = self._partitions.setdefault(codes[number], Partition(keys[number]))
-            partition.rows.times += times[begin:end].tolist()
-            partition.rows.answers += answers[begin:end].tolist()
-            partition.rows.values += values[begin:end]
-            touched.append(codes[number])
-            begin = end
-        self._advance(touched, until, False)
+        with self._failures():
+            chosen = rows.take(pa.array(order))
+            evaluation = Evaluation(chosen.columns, chosen.num_rows, self._session())
+            values = [evaluation.value(value) for value in self._spec.match.values]
+            self._partitions.take(SortedRows(distinct, numbers, times, answers, values), until)
         self._results.flush(self._session(), out)
 
     def _answers(self, evaluation: Evaluation) -> Int64s:
         """What definitions say of each row alone, a bit for each variable."""
         answers = np.full(evaluation.rows, self._always, np.int64)
-        try:
+        with self._failures():
             for number, condition in self._own:
                 answers |= evaluation.mask(condition).astype(np.int64) << number
-        except _NO_VALUE as error:
-            raise self._failed(error) from error
         return answers
 
     def _ordered(self, rows: pa.RecordBatch, times: Int64s, numbers: Int64s) -> Int64s:
@@ -241,41 +230,25 @@ class MatchRecognize(Operator):
             ranks[column.is_null().to_numpy(zero_copy_only=False)] = 0 if key.nulls_first else len(ranks) + 1
         return ranks
 
-    def _values(self, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
-        evaluation = Evaluation(rows.columns, rows.num_rows, self._session())
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Say where a value that cannot be computed was asked for."""
         try:
-            columns = [evaluation.value(value) for value in self._spec.match.values]
+            yield
         except _NO_VALUE as error:
-            raise self._failed(error) from error
-        return key_tuples(columns, rows.num_rows)
-
-    def _advance(self, codes: list[tuple[Any, ...]], until: int, is_over: bool) -> None:
-        for code in codes:
-            partition = self._partitions[code]
-            before = partition.deadline
-            try:
-                self._search.advance(partition, until, is_over, self._results.add)
-            except _NO_VALUE as error:
-                raise self._failed(error) from error
-            if not partition.rows.times:
-                del self._partitions[code]
-            elif partition.deadline is not None and partition.deadline != before:
-                self._numbered += 1
-                heapq.heappush(self._deadlines, (partition.deadline, self._numbered, code))
-
-    def _failed(self, error: Exception) -> RecordError:
-        return RecordError(
-            f"{self._context.where}: {error}, in a value that DEFINE or MEASURES read of a row; use TRY_CAST or CASE "
-            "for such rows"
-        )
+            raise RecordError(
+                f"{self._context.where}: {error}, in a value that DEFINE or MEASURES read of a row; use TRY_CAST or "
+                "CASE for such rows"
+            ) from error
 
     # State
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         most = self._context.config.max_parallelism
         tables = {}
-        if self._partitions:
-            tables[ROWS] = self._saved.capture(list(self._partitions.values()), most)
+        held = self._partitions.capture(most)
+        if held is not None:
+            tables[ROWS] = held
         waiting = self._pending.captured()
         if waiting is not None:
             tables[_WAITING] = TableCapture(Redistribution.KEYED, self._waiting_table(waiting, most))
@@ -299,9 +272,8 @@ class MatchRecognize(Operator):
             self._pending.append(conformed(rows, self._input), waiting.data.column(TIME).to_numpy())
         held = snapshot.tables.get(ROWS)
         if held is not None:
-            self._partitions = self._saved.restored(held.data)
-            # The searches begin again, and come to where they were: with the same rows nothing new is decided.
-            self._advance(list(self._partitions), MIN_TIMESTAMP, False)
+            with self._failures():
+                self._partitions.restore(held.data)
 
 
 def _from_first(begins: Bools, is_last: Bools) -> Bools:

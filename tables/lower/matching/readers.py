@@ -90,7 +90,7 @@ class ReferenceReaders:
         return read
 
     def _aggregate(self, reference: Reference) -> Reader:
-        step, finish = _aggregated(reference)
+        step, finish = aggregated(reference)
         number = len(self._running)
         self._running.append((self._group(reference), step))
 
@@ -101,7 +101,7 @@ class ReferenceReaders:
         return read
 
 
-def _aggregated(reference: Reference) -> tuple[Running, Callable[[Any], Any]]:
+def aggregated(reference: Reference) -> tuple[Running, Callable[[Any], Any]]:
     """How a row changes an aggregate's value, which is None at first, and the result."""
     value = reference.value
     match reference.function:

@@ -29,6 +29,8 @@ from tests.tables.matching.definition import Holds, Meaning, Rows, moment
 _CASES = int(os.environ.get("PATTERNS", "60"))
 """`PATTERNS=2000` tries more; a case is a seed."""
 _NAMES = ("A", "B", "C")
+_ALONE = 3
+"""So many definitions, the first ones, ask of the row alone."""
 
 
 def _of(name: str, rows: Rows, start: int, taken: list[str]) -> list[int]:
@@ -104,7 +106,18 @@ def _pattern(random: Random, depth: int = 0) -> RowPattern:
     return Sequence(parts) if kind == "sequence" else Alternatives(parts)
 
 
-def _spec(pattern: str, names: list[str], texts: list[str], meaning: Meaning) -> MatchRecognizeSpec:
+_ALL_ROWS = "MEASURES CLASSIFIER() AS c, MATCH_ROWTIME() AS m, FINAL COUNT(*) AS n ALL ROWS PER MATCH"
+
+
+def spec_of(
+    pattern: str, names: list[str], texts: list[str], meaning: Meaning, results: str = _ALL_ROWS
+) -> MatchRecognizeSpec:
+    """The operator of a clause.
+
+    Args:
+        texts: the definitions of `names`.
+        results: the clause between ORDER BY and AFTER MATCH.
+    """
     env = StreamEnvironment(runtime="local", parallelism=1)
     env.sql(
         "CREATE TABLE given (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) "
@@ -114,8 +127,7 @@ def _spec(pattern: str, names: list[str], texts: list[str], meaning: Meaning) ->
     skip = "PAST LAST ROW" if meaning.past_last_row else "TO NEXT ROW"
     defined = ", ".join(f"{name} AS {text}" for name, text in zip(names, texts, strict=True))
     table = env.sql(
-        f"SELECT * FROM given MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES CLASSIFIER() AS c, "
-        f"MATCH_ROWTIME() AS m, FINAL COUNT(*) AS n ALL ROWS PER MATCH AFTER MATCH SKIP {skip} "
+        f"SELECT * FROM given MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts {results} AFTER MATCH SKIP {skip} "
         f"PATTERN ({pattern}) {bound} DEFINE {defined})"
     )
     assert table is not None
@@ -125,15 +137,19 @@ def _spec(pattern: str, names: list[str], texts: list[str], meaning: Meaning) ->
     )
 
 
-def _clause(random: Random) -> tuple[list[str], list[str], Meaning]:
-    """The variables, their definitions as texts, and what they mean."""
+def random_clause(random: Random, alone: bool = False) -> tuple[list[str], list[str], Meaning]:
+    """The variables, their definitions as texts, and what they mean.
+
+    Args:
+        alone: whether definitions ask of each row alone.
+    """
     pattern = _pattern(random)
     names = list(variables_of(pattern))
     texts, definitions = [], {}
     for name in names:
         fitting = [
             (text, holds)
-            for text, holds in _definitions(name)
+            for text, holds in _definitions(name)[: _ALONE if alone else None]
             # What a definition reads of a variable that is not in the pattern cannot be written.
             if not any(f"{other}.v" in text for other in _NAMES if other not in names)
         ]
@@ -142,7 +158,8 @@ def _clause(random: Random) -> tuple[list[str], list[str], Meaning]:
     return names, texts, Meaning(pattern, definitions, random.random() < 0.5, random.choice([None, None, 4, 9]))
 
 
-def _wanted(meaning: Meaning, rows: list[tuple[str | None, int, int]]) -> list[tuple[Any, ...]]:
+def wanted(meaning: Meaning, rows: list[tuple[str | None, int, int]]) -> list[tuple[Any, ...]]:
+    """Key, time, variable, rows of the match and value of each row of each match, by the definition."""
     found = []
     for key in ("x", "y", None):
         own = [(time, value) for k, value, time in rows if k == key]
@@ -153,7 +170,8 @@ def _wanted(meaning: Meaning, rows: list[tuple[str | None, int, int]]) -> list[t
     return sorted(found, key=repr)
 
 
-def _rows(random: Random) -> list[tuple[str | None, int, int]]:
+def random_rows(random: Random) -> list[tuple[str | None, int, int]]:
+    """Key, value, time."""
     rows, time = [], 0
     for _ in range(random.randint(4, 24)):
         time += random.randint(1, 2)
@@ -161,7 +179,7 @@ def _rows(random: Random) -> list[tuple[str | None, int, int]]:
     return rows
 
 
-def _found(spec: MatchRecognizeSpec, rows: list[tuple[str | None, int, int]], random: Random) -> list[Any]:
+def found_in_steps(spec: MatchRecognizeSpec, rows: list[tuple[str | None, int, int]], random: Random) -> list[Any]:
     """What the operator finds, row by row, with watermarks, restarts and rescales between."""
     job = ChangelogJob(spec, [spec.input], 2)
     for key, value, time in rows:
@@ -175,23 +193,28 @@ def _found(spec: MatchRecognizeSpec, rows: list[tuple[str | None, int, int]], ra
     return job.log
 
 
+def found_at_once(spec: MatchRecognizeSpec, rows: list[tuple[str | None, int, int]]) -> list[Any]:
+    """What the operator finds in one batch of rows, the last one first."""
+    job = ChangelogJob(spec, [spec.input], 1)
+    job.send([("+I", (k, v, moment(at))) for k, v, at in rows[::-1]], times=[at for *_, at in rows[::-1]])
+    job.advance(MAX_TIMESTAMP)
+    return job.log
+
+
 def test_random_clauses_find_what_the_definition_says() -> None:
     matches = 0
     for seed in range(_CASES):
         random = Random(seed)
-        names, texts, meaning = _clause(random)
+        names, texts, meaning = random_clause(random)
         if next(meaning.empty_ways(), None) is not None:
             continue
-        spec = _spec(shown(meaning.pattern), names, texts, meaning)
-        rows = _rows(random)
-        whole = ChangelogJob(spec, [spec.input], 1)
-        late_first = rows[::-1]
-        whole.send([("+I", (k, v, moment(at))) for k, v, at in late_first], times=[at for *_, at in late_first])
-        whole.advance(MAX_TIMESTAMP)
-        found = [(key, at, name, count, value) for _, (key, at, name, _, count, value) in whole.log]
-        assert sorted(found, key=repr) == _wanted(meaning, rows), f"seed {seed}: {shown(meaning.pattern)} {texts}"
+        spec = spec_of(shown(meaning.pattern), names, texts, meaning)
+        rows = random_rows(random)
+        whole = found_at_once(spec, rows)
+        found = [(key, at, name, count, value) for _, (key, at, name, _, count, value) in whole]
+        assert sorted(found, key=repr) == wanted(meaning, rows), f"seed {seed}: {shown(meaning.pattern)} {texts}"
         # With times of matches: they do not depend on watermarks either.
-        assert sorted(_found(spec, rows, random), key=repr) == sorted(whole.log, key=repr), f"seed {seed}"
+        assert sorted(found_in_steps(spec, rows, random), key=repr) == sorted(whole, key=repr), f"seed {seed}"
         matches += len(found)
     assert matches > _CASES
 
@@ -199,4 +222,4 @@ def test_random_clauses_find_what_the_definition_says() -> None:
 @pytest.mark.parametrize("pattern", ["A*", "A? B*", "(A | B*)", "A{0,2}"])
 def test_a_pattern_of_no_rows_is_refused(pattern: str) -> None:
     with pytest.raises(SqlError, match="may be a match of no rows at all"):
-        _spec(pattern, ["A"], ["TRUE"], Meaning(Variable("A"), {}, False, None))
+        spec_of(pattern, ["A"], ["TRUE"], Meaning(Variable("A"), {}, False, None))
