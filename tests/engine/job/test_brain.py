@@ -59,6 +59,19 @@ def test_a_job_ends_with_a_checkpoint_where_it_takes_any_or_sinks_hold_rows_back
     assert shell.last(say.WriteEnd).discards
 
 
+def test_what_needs_a_running_job_may_wait_until_it_runs_and_no_longer_than_it_lives() -> None:
+    shell = Shell()
+    assert shell.brain.is_coming_back
+    shell.run()
+    assert not shell.brain.is_coming_back
+    shell.fail((1, 0))
+    assert shell.brain.is_coming_back
+    ended = Shell(storage=False, interval_ms=0).run()
+    ended.finish()
+    ended.take_down()
+    assert not ended.brain.is_coming_back
+
+
 def test_what_is_known_of_checkpoints_does_not_grow_with_their_number() -> None:
     shell = Shell().run()
     for _ in range(60):
