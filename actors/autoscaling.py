@@ -60,8 +60,11 @@ class Autoscaling:
             return
         try:
             seconds = await self._rescale(wanted)
-        except PenstockError as error:
-            _LOG.warning("the autoscaler's rescale was refused: %s", error)
-            self._autoscaler.on_refused(str(error))
+        except Exception as error:
+            # Whatever has failed, a request without an answer would be the last.
+            _LOG.warning(
+                "the autoscaler's rescale was refused: %s", error, exc_info=not isinstance(error, PenstockError)
+            )
+            self._autoscaler.on_refused(str(error) or type(error).__name__)
         else:
             self._autoscaler.on_rescaled(seconds)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+import pytest
+
 from penstock.actors.autoscaling import Autoscaling
 from penstock.engine.autoscaler.readings import JobReading
 from penstock.engine.autoscaler_config import AutoscalerConfig
@@ -13,9 +15,14 @@ from tests.engine.autoscaler.workload import Stage, Workload
 
 
 class Job:
-    """A job that is too slow; refuses the first rescale."""
+    """A job that is too slow; refuses the first rescale.
 
-    def __init__(self) -> None:
+    Args:
+        refusal: by what.
+    """
+
+    def __init__(self, refusal: Exception | None = None) -> None:
+        self.refusal = refusal or ClusterError("there is no room")
         self.workload = Workload([Stage("source", 50_000), Stage("window", 1000)], lambda at: 3500.0)
         self.asked: list[Mapping[str, int]] = []
         self.runs = True
@@ -27,21 +34,31 @@ class Job:
     async def rescale(self, wanted: Mapping[str, int]) -> float:
         self.asked.append(wanted)
         if len(self.asked) == 1:
-            raise ClusterError("there is no room")
+            raise self.refusal
         return 0.5
 
 
-def test_a_refused_rescale_is_asked_for_again_and_the_answer_is_kept() -> None:
-    job = Job()
+@pytest.mark.parametrize(
+    ("refusal", "message"),
+    [
+        (ClusterError("there is no room"), "there is no room"),
+        (KeyError("a defect"), "'a defect'"),
+        (OSError(), "OSError"),
+    ],
+)
+def test_a_refused_rescale_is_asked_for_again_and_the_answer_is_kept(refusal: Exception, message: str) -> None:
+    job = Job(refusal)
     autoscaling = Autoscaling(AutoscalerConfig(enabled=True), job.read, job.rescale)
 
     async def look() -> None:
-        while len(job.asked) < 2:
+        for _ in range(1000):
             await autoscaling.look()
+            if len(job.asked) == 2:
+                break
 
     asyncio.run(look())
     first, second = autoscaling.report().history
-    assert (first.outcome, first.message) == ("refused", "there is no room")
+    assert (first.outcome, first.message) == ("refused", message)
     assert (second.outcome, second.seconds) == ("rescaled", 0.5)
 
 
