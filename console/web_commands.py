@@ -44,6 +44,22 @@ def console_command(
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="A further name by which browsers may call it; may be repeated."),
     ] = None,
+    proxies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trust-proxy",
+            metavar="ADDRESS",
+            help="Of a proxy that logs users in (OIDC) and says who they are in X-Forwarded-User; may be repeated.",
+        ),
+    ] = None,
+    operators: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--operator-group",
+            metavar="NAME",
+            help="Users of this group, in X-Forwarded-Groups, are operators, all others viewers; may be repeated.",
+        ),
+    ] = None,
     offline: Annotated[
         Path | None,
         typer.Option(
@@ -97,13 +113,22 @@ def console_command(
         output.result({"stopped": did}, "the web console has ended" if did else "no web console runs")
         return
     export = export_options(otlp, openlineage, os.environ)
-    options = ServerOptions(host, port, tuple(names or ()), str(default_folder()), export, flight)
+    options = ServerOptions(
+        host,
+        port,
+        tuple(names or ()),
+        str(default_folder()),
+        export,
+        flight,
+        tuple(proxies or ()),
+        tuple(operators or ()),
+    )
     with output.progress("starting the web console"):
         found = start_server(options)
     shown = f"web console: {found.url}"
     if found.flight is not None:
         shown += f"\nstate over Arrow Flight: {found.flight}"
-    if not _is_loopback(found.url):
+    if names or not _is_loopback(found.url):
         shown += f"\ntokens for viewers and operators: {found.token_file} on {found.node}"
     output.result(asdict(found), shown)
     if open_it:

@@ -1,7 +1,8 @@
 """Who may ask what: tokens and roles, the hosts that requests may name, and the headers that browsers obey.
 
 The application is wrapped in `Guard`, so that no route can be reached beside it. It keeps no session: a request brings
-its token as a bearer, or in the cookie that `/v1/session` gives a browser for it.
+its token as a bearer, or in the cookie that `/v1/session` gives a browser for it; or a proxy that is trusted says whose
+it is.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ REQUEST_HEADER: Final = "x-penstock-request"
 LONGEST_BODY: Final = 64 * 1024
 LONGEST_QUERY: Final = 16 * 1024
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+USER_HEADER: Final = "x-forwarded-user"
+GROUPS_HEADER: Final = "x-forwarded-groups"
+"""By these a proxy says whom it has logged in, with commas between the groups."""
+_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip", USER_HEADER)
+"""Whoever has one of these comes from elsewhere, even if by a proxy on this machine."""
 _READS: Final = ("GET", "HEAD")
 _OPEN: Final = ("/", "/v1/session", "/v1/health")
 """Paths that tell nothing, and so ask for no token; the pages and what belongs to them are `/pages/...`."""
@@ -94,13 +100,18 @@ class Access:
 
     Args:
         tokens: the secrets of the roles.
-        open_to: the role of who brings no token: an operator where only this machine can connect, else nobody.
+        open_to: the role of who brings no token and asks for this machine by a loopback name: an operator where only
+            this machine can connect, else nobody.
         hosts: the names and addresses that requests may be for, without ports.
+        proxies: addresses of proxies that log users in, and are believed.
+        operators: groups whose users are operators there; all others are viewers.
     """
 
     tokens: Tokens
     open_to: Role
     hosts: tuple[str, ...]
+    proxies: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
 
 class Guard:
@@ -133,7 +144,8 @@ class Guard:
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and message, where the request is not let through."""
         headers = Headers(scope=scope)
-        if _host(headers.get("host", "")) not in self._hosts:
+        host = _host(headers.get("host", ""))
+        if host not in self._hosts:
             return 421, "this server is not called so; penstock console --name NAME allows for a name"
         if len(scope.get("query_string", b"")) > LONGEST_QUERY:
             return 414, f"the query is longer than {LONGEST_QUERY} bytes"
@@ -144,7 +156,7 @@ class Guard:
         role = self._access.tokens.role_of(token or _cookie(headers))
         if token and role is Role.NOBODY:
             return 401, "the token is wrong"
-        role = max(role, self._access.open_to)
+        role = max(role, self._role_without_token(scope, headers, host))
         scope["penstock.role"] = role
         path, reads = str(scope["path"]), scope["method"] in _READS
         if not reads and not token and headers.get(REQUEST_HEADER) is None:
@@ -156,6 +168,15 @@ class Guard:
         if not reads and role is not Role.OPERATOR:
             return 403, "this token may read; changing something needs the operator's"
         return None
+
+    def _role_without_token(self, scope: Scope, headers: Headers, host: str) -> Role:
+        """Of who is known by a proxy, or by being on this machine."""
+        access, client = self._access, scope.get("client")
+        if client is not None and client[0] in access.proxies and headers.get(USER_HEADER):
+            groups = {group.strip() for group in headers.get(GROUPS_HEADER, "").split(",")}
+            return Role.OPERATOR if groups & {*access.operators} else Role.VIEWER
+        is_near = host in LOOPBACK and not any(name in headers for name in _FORWARDED)
+        return access.open_to if is_near else Role.NOBODY
 
 
 def bearer_in(headers: Headers) -> str:

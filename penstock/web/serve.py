@@ -47,6 +47,7 @@ class ServerOptions:
         folder: for the tokens and the log of ended jobs.
         export: where metrics, spans and lineage are sent.
         flight: port at which state is given over Arrow Flight; 0 takes a free one, None: it is not.
+        proxies, operators: as of `Access`.
     """
 
     host: str = "127.0.0.1"
@@ -55,6 +56,8 @@ class ServerOptions:
     folder: str = ""
     export: ExportOptions = field(default_factory=ExportOptions)
     flight: int | None = None
+    proxies: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
     @property
     def is_local(self) -> bool:
@@ -189,7 +192,9 @@ class Served:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         ended = EndedJobs(folder / ENDED_JOBS)
         names = (*LOOPBACK, options.host, *options.names)
-        self._access = Access(tokens_in(options.token_file), Role.OPERATOR if options.is_local else Role.NOBODY, names)
+        open_to = Role.OPERATOR if options.is_local else Role.NOBODY
+        tokens = tokens_in(options.token_file)
+        self._access = Access(tokens, open_to, names, options.proxies, options.operators)
         self._options = options
         self._cluster = cluster
         self._observed = Observed(ended.read(), ended.write)
@@ -220,6 +225,8 @@ def web_server(app: App) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
+        # Who asks is who has connected: headers that say something else are for the guard.
+        proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,
     )

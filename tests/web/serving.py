@@ -18,8 +18,11 @@ from tests.web.fakes import FakeCluster
 class Server:
     """The server in a thread, at a port that stays when it is started again."""
 
-    def __init__(self, cluster: FakeCluster, open_to: Role = Role.OPERATOR, every: float = 0.2) -> None:
-        self._app = make_app(cluster, Access(TOKENS, open_to, ("127.0.0.1",)), Observed(), every=every)
+    def __init__(
+        self, cluster: FakeCluster, open_to: Role = Role.OPERATOR, every: float = 0.2, proxies: tuple[str, ...] = ()
+    ) -> None:
+        access = Access(TOKENS, open_to, ("127.0.0.1",), proxies)
+        self._app = make_app(cluster, access, Observed(), every=every)
         self._port = 0
         self.start()
 

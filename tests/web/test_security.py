@@ -8,12 +8,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 
 from penstock.actors.info import shown_settings
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.config import JobConfig
+from penstock.web.app import make_app
 from penstock.web.cluster import Reading
-from penstock.web.security import COOKIE, LONGEST_BODY, LONGEST_QUERY, REQUEST_HEADER, Role, tokens_in
+from penstock.web.observed import Observed
+from penstock.web.security import COOKIE, LONGEST_BODY, LONGEST_QUERY, REQUEST_HEADER, Access, Role, tokens_in
 from penstock.web.serve import ServerOptions
 from tests.web.conftest import TOKENS, Serve
 from tests.web.fakes import ORDERS, FakeCluster
@@ -98,7 +101,57 @@ def test_a_name_that_is_not_the_servers_gets_nothing(serve: Serve, host: str) ->
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "console.example:443", "CONSOLE.example"])
 def test_its_own_names_are_served(serve: Serve, host: str) -> None:
-    assert serve().get("/jobs", headers={"Host": host}).status_code == 200
+    assert serve().get("/jobs", headers={"Host": host, **VIEWER}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "console.example"},
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"Forwarded": "for=203.0.113.9"},
+        {"Via": "1.1 proxy"},
+        {"X-Forwarded-User": "ann"},
+    ],
+)
+def test_who_comes_by_a_proxy_on_this_machine_is_not_on_this_machine(serve: Serve, headers: dict[str, str]) -> None:
+    client = serve()
+    assert client.get("/jobs").status_code == 200
+    assert client.get("/jobs", headers=headers).status_code == 401
+    assert client.get("/jobs", headers={**headers, **VIEWER}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("proxy", "user", "groups", "role"),
+    [
+        ("10.0.0.9", "ann", "staff, sre", Role.OPERATOR),
+        ("10.0.0.9", "ann", "staff", Role.VIEWER),
+        ("10.0.0.9", "ann", "", Role.VIEWER),
+        ("10.0.0.9", "", "sre", Role.NOBODY),
+        ("10.0.0.10", "ann", "sre", Role.NOBODY),
+    ],
+)
+def test_a_proxy_that_is_trusted_says_who_comes(
+    cluster: FakeCluster, proxy: str, user: str, groups: str, role: Role
+) -> None:
+    access = Access(TOKENS, Role.OPERATOR, ("localhost", "console.example"), ("10.0.0.9",), ("sre", "admins"))
+    headers = {"Host": "console.example", "X-Forwarded-User": user, "X-Forwarded-Groups": groups}
+    app = make_app(cluster, access, Observed(), every=3600)
+    with TestClient(app, headers=headers, client=(proxy, 50_000)) as client:
+        assert client.get("/v1/session").json() == {"role": role.name.lower()}
+        assert client.get("/jobs").status_code == (401 if role is Role.NOBODY else 200)
+        assert client.patch(CANCEL).status_code == 403, "a browser that is logged in sends its cookies by itself"
+        cancelled = client.patch(CANCEL, headers={REQUEST_HEADER: "1"}).status_code
+        assert cancelled == {Role.NOBODY: 401, Role.VIEWER: 403, Role.OPERATOR: 202}[role]
+
+
+def test_what_a_request_says_of_its_way_is_not_taken_for_where_it_comes_from(cluster: FakeCluster) -> None:
+    server = Server(cluster, Role.NOBODY, proxies=("10.0.0.9",))
+    try:
+        claimed = {"X-Forwarded-For": "10.0.0.9", "X-Forwarded-User": "ann"}
+        assert httpx.get(f"{server.url}jobs", headers=claimed).status_code == 401
+    finally:
+        server.stop()
 
 
 @pytest.mark.parametrize("path", ["/", "/jobs", "/nothing", "/pages/app.js"])
