@@ -45,11 +45,29 @@ def refuse_far_times(rows: pa.RecordBatch) -> None:
         pyarrow.ArrowInvalid: a date or timestamp is more than 10 million days from 1970.
     """
     for field, column in zip(rows.schema, rows.columns, strict=True):
-        unit = field.type.unit if pa.types.is_timestamp(field.type) else str(field.type)
-        if unit not in _UNITS_A_DAY:
-            continue
-        raw = column.view(pa.int32() if pa.types.is_date32(field.type) else pa.int64())
-        bounds = pc.min_max(raw).as_py()
-        limit = _FARTHEST_DAYS * _UNITS_A_DAY[unit]
-        if bounds["min"] is not None and not -limit <= bounds["min"] <= bounds["max"] <= limit:
-            raise pa.ArrowInvalid(f"column {field.name!r} holds a time beyond the year 29000, which has no text")
+        _refuse_far(column, field.name)
+
+
+def _refuse_far(column: pa.Array, name: str) -> None:
+    kind = column.type
+    if pa.types.is_nested(kind):
+        for part in _parts(column):
+            _refuse_far(part, name)
+        return
+    unit = kind.unit if pa.types.is_timestamp(kind) else str(kind)
+    if unit not in _UNITS_A_DAY:
+        return
+    bounds = pc.min_max(column.view(pa.int32() if pa.types.is_date32(kind) else pa.int64())).as_py()
+    limit = _FARTHEST_DAYS * _UNITS_A_DAY[unit]
+    if bounds["min"] is not None and not -limit <= bounds["min"] <= bounds["max"] <= limit:
+        raise pa.ArrowInvalid(f"column {name!r} holds a time beyond the year 29000, which has no text")
+
+
+def _parts(column: pa.Array) -> list[pa.Array]:
+    """What a nested column is made of, of its own rows alone."""
+    if pa.types.is_struct(column.type):
+        return column.flatten()  # type: ignore[no-any-return]
+    if not pa.types.is_map(column.type):
+        return [column.flatten()]
+    begin, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return [part.slice(begin, end - begin) for part in (column.keys, column.items)]

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.times import timestamp_text
+from penstock.engine.nested_types import rebuilt
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
@@ -30,7 +31,7 @@ def wire_type(column: pa.DataType) -> pa.DataType:
         return pa.int64()
     if pa.types.is_dictionary(column):
         return wire_type(column.value_type)
-    return column
+    return rebuilt(column, wire_type)
 
 
 def from_wire(array: pa.Array, column: pa.DataType) -> pa.Array:
@@ -51,7 +52,19 @@ def from_wire(array: pa.Array, column: pa.DataType) -> pa.Array:
         return timestamps.cast(pa.timestamp(column.unit)).cast(column)
     if _is_binary(column):
         return pa.array([None if text is None else _decode(text) for text in array.to_pylist()], column)
+    if pa.types.is_struct(column):
+        parts = [from_wire(part, field.type) for part, field in zip(array.flatten(), column, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(column), mask=array.is_null())
+    if pa.types.is_list(column):
+        return _lists(array, from_wire(array.flatten(), column.value_type)).cast(column)
     return array.cast(column)
+
+
+def _lists(like: pa.Array, values: pa.Array) -> pa.ListArray:
+    """Lists of `values` that are as long as those of `like`, and null where they are."""
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(like), 0).cast(pa.int32()))
+    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
+    return pa.ListArray.from_arrays(offsets, values, mask=like.is_null())
 
 
 def is_writable(column: pa.DataType) -> bool:
@@ -67,7 +80,7 @@ def json_lines(batch: pa.RecordBatch) -> str:
     """The rows as JSON lines, each ended by a newline.
 
     Raises:
-        pyarrow.ArrowInvalid: a timestamp in a list or struct that Python cannot hold.
+        pyarrow.ArrowInvalid: a time within a map that Python cannot hold, which knows microseconds.
     """
     columns = [_for_python(column) for column in batch.columns]
     rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
@@ -95,8 +108,13 @@ def _for_python(array: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         wide = array.cast(pa.float64()) if pa.types.is_float16(kind) else array
         return pc.if_else(pc.is_finite(wide), wide, pa.scalar(None, wide.type))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        parts = [_for_python(part) for part in array.flatten()]
+        return pa.StructArray.from_arrays(parts, names=[field.name for field in kind], mask=array.is_null())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _lists(array, _for_python(array.flatten()))
     if pa.types.is_nested(kind):
-        return array.cast(_microseconds(kind), safe=False)
+        return array.cast(_microseconds(kind))
     return array
 
 
@@ -108,13 +126,7 @@ def _microseconds(kind: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if pa.types.is_duration(kind):
         return pa.int64()
-    if pa.types.is_list(kind):
-        return pa.list_(_microseconds(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_microseconds(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(kind[i].name, _microseconds(kind[i].type)) for i in range(kind.num_fields)])
-    return kind
+    return rebuilt(kind, _microseconds)
 
 
 def _plain(value: object) -> object:

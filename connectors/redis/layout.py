@@ -97,10 +97,13 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def encode(column: pa.Array) -> list[bytes | None]:
-    """The values as Redis holds them: bytes as they are, the rest as text; times in ISO 8601."""
+    """The values as Redis holds them: bytes as they are, the rest as text; times in ISO 8601, with a zone in UTC."""
     values = plain(column)
     if _is_bytes(values.type):
         return values.to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        # The text of other zones has minutes alone of their distance to UTC, which once had seconds.
+        values = values.cast(pa.timestamp(values.type.unit, "UTC"))
     texts = pa.nulls(len(values), _TEXT) if pa.types.is_null(values.type) else values.cast(_TEXT)
     return texts.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.connectors.json import layouts
 from penstock.connectors.records import JsonFormat, json_format
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.records.values import (
@@ -79,6 +80,45 @@ RECORDS = st.lists(
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
     assert written_and_read(FORM, batch) == batch
+
+
+NESTED = JsonFormat(
+    {
+        "r": "list<binary>",
+        "d": "list<date32>",
+        "o": "struct<at: timestamp[us, tz=Europe/Paris], raw: binary, times: list<time64[us]>>",
+    }
+)
+
+
+@pytest.mark.parametrize("records_before_layouts", [0, layouts.WORTHWHILE_RECORDS])
+def test_what_is_written_within_columns_is_read(records_before_layouts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts, "WORTHWHILE_RECORDS", records_before_layouts)
+    rows = [
+        {"r": [b"\0", None, b""], "d": [], "o": None},
+        {"r": None, "d": [datetime.date(2024, 2, 29), None], "o": {"at": None, "raw": b"AA==", "times": None}},
+        {
+            "r": [],
+            "d": None,
+            "o": {
+                "at": datetime.datetime(1900, 1, 1, tzinfo=UTC),
+                "raw": None,
+                "times": [datetime.time(1, 2, 3, 4), None],
+            },
+        },
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, NESTED.schema)
+    for part in (batch, batch.slice(1), batch.slice(1, 1), batch.slice(3)):
+        assert written_and_read(NESTED, part) == part
+
+
+def test_times_within_a_column_are_exact_or_refused() -> None:
+    form = JsonFormat({"at": "list<timestamp[ns]>"})
+    batch = pa.RecordBatch.from_arrays([pa.array([[1000], [1001]], form.schema.types[0])], schema=form.schema)
+    assert written_and_read(form, batch) == batch
+    far = pa.array([{"at": [0]}, {"at": [2**50]}], pa.struct([("at", pa.list_(pa.timestamp("s")))]))
+    with pytest.raises(RecordError, match=r"column 'o', row 1: .* beyond the year 29000"):
+        JsonFormat(pa.schema([("o", far.type)])).encode(pa.RecordBatch.from_arrays([far], ["o"]))
 
 
 @settings(deadline=None, max_examples=150)
