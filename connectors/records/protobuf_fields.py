@@ -98,7 +98,7 @@ class _Value:
         if self.fields is not None:
             return self.fields.read(value)
         if self.special in _TIMES:
-            return value.seconds * _MICROS + value.nanos // 1000
+            return value.seconds * _MICROS + int(value.nanos / 1000)
         return value.value if self.special else value
 
     def scalar(self, value: Any) -> Any:

@@ -62,6 +62,8 @@ def _descriptors() -> bytes:
 
 DESCRIPTORS = _descriptors()
 FORM = ProtobufFormat(DESCRIPTORS, "shop.Order")
+TOOK = 12 << 3 | 2
+"""What is before a value of the twelfth field."""
 ITEM = ProtobufFormat(DESCRIPTORS, "shop.Item")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 ITEMS = st.fixed_dictionaries({"sku": TEXT, "n": st.integers(-(2**31), 2**31 - 1)})
@@ -108,6 +110,21 @@ def test_what_is_not_set_is_null_or_zero() -> None:
     assert decode_rows(FORM, b"", None) == [unset, dict.fromkeys(FORM.schema.names)]
     nulls = pa.RecordBatch.from_pylist([{}], FORM.schema)
     assert FORM.encode(nulls).to_pylist() == [b""]
+
+
+def test_nanoseconds_are_cut_off() -> None:
+    for seconds, nanos, micros in ((0, -1_500, -1), (0, -1, 0), (-1, -999, -1_000_000), (0, 1_999, 1)):
+        value = duration_pb2.Duration(seconds=seconds, nanos=nanos).SerializeToString()
+        took = bytes([TOOK, len(value)]) + value
+        assert decode_rows(FORM, took)[0]["took"] == datetime.timedelta(microseconds=micros)
+
+
+def test_times_out_of_range_are_bad_records() -> None:
+    bad = {}
+    for seconds in (2**62, -(2**62)):
+        value = duration_pb2.Duration(seconds=seconds).SerializeToString()
+        bad[bytes([TOOK, len(value)]) + value] = ""
+    assert_bad_among_good(FORM, b"", bad)
 
 
 def test_generated_code_names_its_message() -> None:
