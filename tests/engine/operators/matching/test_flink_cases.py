@@ -58,6 +58,8 @@ def expected(given: Case) -> dict[str, Any]:
 @pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
 def test_large_batches_give_what_flink_found(given: Case) -> None:
     assert run(given, MatchJob(pattern_of(given)), False, None) == expected(given)
+    restart = len(given["steps"]) // 2
+    assert run(given, MatchJob(pattern_of(given)), False, restart) == expected(given)
 
 
 @pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
@@ -66,15 +68,22 @@ def test_single_rows_and_a_rescale_give_what_flink_found(given: Case) -> None:
     assert run(given, MatchJob(pattern_of(given)), True, restart) == expected(given)
 
 
-_SOME = _ANSWERED[::4]
-"""With RocksDB a case costs the most."""
-
-
-@pytest.mark.parametrize("given", _SOME, ids=_ids(_SOME))
+@pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
 def test_rocksdb_and_a_rescale_give_what_flink_found(given: Case) -> None:
+    """Row by row in one half of the cases, in large batches in the other."""
+    _check_rocksdb(given, given["id"] % 2 == 0)
+
+
+@pytest.mark.long("the test above runs each case in one of the two ways")
+@pytest.mark.parametrize("given", _ANSWERED, ids=_ids(_ANSWERED))
+def test_rocksdb_gives_what_flink_found_the_other_way(given: Case) -> None:
+    _check_rocksdb(given, given["id"] % 2 == 1)
+
+
+def _check_rocksdb(given: Case, is_by_row: bool) -> None:
     pytest.importorskip("rocksdict")
-    restart = len(given["steps"]) * 2 // 3
-    assert run(given, MatchJob(pattern_of(given), "rocksdb"), False, restart) == expected(given)
+    job = MatchJob(pattern_of(given), "rocksdb")
+    assert run(given, job, is_by_row, len(given["steps"]) // 2) == expected(given)
 
 
 @pytest.mark.parametrize("given", _REFUSED, ids=_ids(_REFUSED))
