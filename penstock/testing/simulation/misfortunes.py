@@ -107,9 +107,13 @@ class Misfortunes:
 
     def forget(self) -> None:
         """The job has ended."""
-        self.branch = self.drain = None
+        self.on_manager_lost()
         self._stuck = None
         self._leaving = None
+
+    def on_manager_lost(self) -> None:
+        """What was asked of the real manager is answered by no other."""
+        self.branch = self.drain = None
 
     def strike(self, job: Job) -> None:
         """What happens before the next step."""
@@ -151,7 +155,7 @@ class Misfortunes:
             self._dice.note("it goes on as a zombie")
             job.zombies.append(real)
         job.real = None
-        self.branch = self.drain = None
+        self.on_manager_lost()
 
     def _kill(self, job: Job, real: ManagerProcess, what: str) -> None:
         if self._happens(what):
@@ -170,7 +174,7 @@ class Misfortunes:
         if real.room.node in lost:
             self._dice.note("the manager was there")
             job.real = None
-            self.branch = self.drain = None
+            self.on_manager_lost()
 
     def _lose_processes(self, one: ManagerProcess, node: int) -> None:
         for place in one.room.lose_node(node):

@@ -164,7 +164,7 @@ class _World:
             try:
                 self._misfortunes.strike(job)
             except Crash:
-                job.real = None
+                self._lose_manager(job)
             if job.real is None:
                 continue
             self._turn(self._whose_turn(job.real))
@@ -214,13 +214,14 @@ class _World:
         if brain.checkpoints is None:
             if isinstance(brain.error, CheckpointCorruptError):
                 return False
-            job.real = None
+            self._lose_manager(job)
             return True
         claims = (path for path in self._disk.under(f"{ROOT}/{job.job_id}/claims") if path.isdigit())
         newest = max(map(int, claims), default=0)
         if not isinstance(brain.error, FencedError) or newest <= brain.checkpoints.epoch:
             return False
         # One that was taken for dead before it had claimed the job has done so now.
+        self._lose_manager(job)
         job.real = next((one for one in job.zombies if _epoch(one) == newest), None)
         job.zombies = [one for one in job.zombies if one is not job.real]
         return True
@@ -326,12 +327,16 @@ class _World:
         if one in job.zombies:
             job.zombies.remove(one)
         elif one.mail.last in _MANAGERS_MAILS or one.manager.brain.ended:
-            job.real = None
+            self._lose_manager(job)
         else:
             try:
                 self._misfortunes.kill_subtask(one)
             except Crash:
-                job.real = None
+                self._lose_manager(job)
+
+    def _lose_manager(self, job: Job) -> None:
+        job.real = None
+        self._misfortunes.on_manager_lost()
 
     # The end
 
