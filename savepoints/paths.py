@@ -198,6 +198,17 @@ def checkpoint_folder(name: str) -> int | None:
     return _number(_CHECKPOINT, name)
 
 
+def number_of(url: str) -> int | None:
+    """The number of the checkpoint or savepoint whose folder a URL is, if it is one.
+
+    Example:
+        >>> number_of("s3://b/s/savepoint-orders-cd2a6a97-00000007-5f0c9a31b2e4"), number_of("s3://b/s")
+        (7, None)
+    """
+    name = split_url(url.rstrip("/"))[1]
+    return _number(re.compile(r"savepoint-.+-(\d{8,18})-[0-9a-f]{12}"), name) or checkpoint_folder(name)
+
+
 def _number(pattern: re.Pattern[str], path: str) -> int | None:
     found = pattern.fullmatch(path)
     return int(found[1]) if found else None

@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, SubtaskInfo
 from penstock.engine.job.status import JobStatus
+from penstock.savepoints.paths import number_of
 from penstock.web.figures import NO_SUBTASKS, Subtasks
 from penstock.web.flink_metrics import text
 from penstock.web.observed import JobView, TaskView, status_of
@@ -280,7 +281,8 @@ def checkpoints(info: JobInfo) -> dict[str, Any]:
     found = info.checkpoints or CheckpointsInfo()
     history = [checkpoint(one) for one in reversed(found.history)]
     completed = [one for one in found.history if one.status == "completed"]
-    newest: dict[str, Any] = dict.fromkeys(("completed", "savepoint", "failed", "restored"))
+    newest: dict[str, Any] = dict.fromkeys(("completed", "savepoint", "failed"))
+    restores = _restores(info)
     for one in found.history:
         if one.status != "completed":
             newest["failed"] = checkpoint(one)
@@ -290,7 +292,7 @@ def checkpoints(info: JobInfo) -> dict[str, Any]:
             newest["savepoint"] = checkpoint(one)
     return {
         "counts": {
-            "restored": int(found.restored_url is not None),
+            "restored": len(restores),
             "total": found.completed + found.failed + found.in_progress,
             "in_progress": found.in_progress,
             "completed": found.completed,
@@ -304,9 +306,24 @@ def checkpoints(info: JobInfo) -> dict[str, Any]:
             "processed_data": summary_of([]),
             "persisted_data": summary_of([]),
         },
-        "latest": newest,
+        "latest": {**newest, "restored": restores[-1] if restores else None},
         "history": history,
     }
+
+
+def _restores(info: JobInfo) -> list[dict[str, Any]]:
+    """What the job began with, and what it has gone back to since, as far as it keeps that; the newest last."""
+    found = info.checkpoints or CheckpointsInfo()
+    paths = {one.checkpoint: one.url for one in found.history if one.kind is SnapshotKind.CHECKPOINT}
+    restores = []
+    if (url := found.restored_url) is not None:
+        restores.append(_restore(number_of(url) or 0, info.started_ms, "/savepoint-" in url, url))
+    behind = [one for one in info.restart_history if one.checkpoint and one.restore_ms is not None]
+    return restores + [_restore(one.checkpoint, one.at_ms, False, paths.get(one.checkpoint) or "") for one in behind]
+
+
+def _restore(number: int, at_ms: int, is_savepoint: bool, path: str) -> dict[str, Any]:
+    return {"id": number, "restore_timestamp": at_ms, "is_savepoint": is_savepoint, "external_path": path}
 
 
 def checkpoint(one: CheckpointInfo) -> dict[str, Any]:

@@ -35,6 +35,11 @@ JOBS = {
     "rescaled": replace(ORDERS, restart_history=(replace(DONE, at_ms=5_000, restore_ms=None), DONE)),
     "finished": replace(ORDERS, status=JobStatus.FINISHED),
     "failed": replace(ORDERS, status=JobStatus.FAILED, error="no number\nline 3"),
+    "restored": replace(
+        ORDERS,
+        checkpoints=replace(ORDERS.checkpoints, restored_url="s3://b/s/savepoint-orders-1-00000004-5f0c9a31b2e4"),
+        restart_history=(RestartInfo("failure", "no disk", 5_000, attempt=2, checkpoint=7, restore_ms=30.0),),
+    ),
     "restarting": replace(ORDERS, status=JobStatus.RESTARTING),
     "without checkpoints": replace(ORDERS, checkpoints=None, settings=(), restart_history=()),
 }
@@ -134,3 +139,17 @@ def test_rescales_are_counted_by_how_they_ended(serve: Serve, cluster: FakeClust
     one = client.get(f"{path}/details/{history[1]['rescaleUuid']}").json()
     assert (one["terminalState"], one["schedulerStates"]) == ("COMPLETED", [])
     assert client.get(f"{path}/details/nothing").status_code == 404
+
+
+def test_what_a_job_was_restored_from_is_told(serve: Serve, cluster: FakeCluster) -> None:
+    path = "/jobs/orders-1/checkpoints"
+    cluster.readings = [Reading(JOBS["restored"], [])]
+    told = serve().get(path).json()
+    failed_over = {"id": 7, "restore_timestamp": 5_000, "is_savepoint": False, "external_path": "file:///c/chk-7"}
+    assert (told["counts"]["restored"], told["latest"]["restored"]) == (2, failed_over)
+    cluster.readings = [Reading(replace(JOBS["restored"], restart_history=()), [])]
+    told = serve().get(path).json()
+    assert (told["latest"]["restored"]["id"], told["latest"]["restored"]["is_savepoint"]) == (4, True)
+    cluster.readings = [Reading(ORDERS, [])]
+    told = serve().get(path).json()
+    assert (told["counts"]["restored"], told["latest"]["restored"]) == (0, None)
