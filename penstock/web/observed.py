@@ -221,8 +221,8 @@ def _places(columns: Columns) -> Mapping[int, slice]:
 
 
 def _points(view: JobView, totals: Sequence[tuple[float, Columns]], now_ms: int) -> Sequence[tuple[int, ChartPoint]]:
-    """A point for each task that has figures, by its id; none of a job that has ended."""
-    if view.info.status.ended:
+    """A point for each task that has figures, by its id; none of a job that has ended, or of a first reading."""
+    if view.info.status.ended or len(totals) < 2:
         return ()
     return [
         (
@@ -243,9 +243,6 @@ def _points(view: JobView, totals: Sequence[tuple[float, Columns]], now_ms: int)
 
 def _latest(view: JobView, readings: Sequence[tuple[float, Columns]]) -> Iterator[TaskView]:
     """The tasks with their rates since the reading before: charts show what a minute's mean would hide."""
-    if len(readings) < 2:
-        yield from view.tasks
-        return
     (since, before), (now, totals) = readings[-2], readings[-1]
     rates, places = rates_between(before, totals, now - since), _places(totals)
     for task in view.tasks:

@@ -124,6 +124,31 @@ def test_state_is_listed_and_asked_for(page: Any, server: Server) -> None:
     page.locator("pre").get_by_text("2", exact=True).wait_for()
 
 
+@pytest.mark.usefixtures("checkpointed")
+def test_an_answer_that_comes_late_is_not_taken_for_that_of_the_question_behind_it(
+    page: Any, server: Server, cluster: FakeCluster
+) -> None:
+    release, live = threading.Event(), cluster.live_state
+
+    def late(*arguments: Any) -> Any:
+        release.wait(60)
+        return live(*arguments)
+
+    cluster.live_state = late  # type: ignore[method-assign]
+    page.goto(f"{server.url}#/jobs/orders-1/state")
+    page.get_by_role("button", name="Look visits").click()
+    page.get_by_label("As of").select_option("checkpoint")
+    page.get_by_role("cell", name="cat").wait_for()
+    with page.expect_response(lambda answer: "isolation=live" in answer.url):
+        release.set()
+    # What has come is drawn behind the next frame.
+    page.evaluate(
+        "() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => requestAnimationFrame(done))))"
+    )
+    assert page.get_by_role("cell", name="cat").is_visible()
+    assert not page.get_by_text("there is no state").is_visible()
+
+
 def test_latency_rescales_and_parts_of_checkpoints_are_shown(page: Any, server: Server, cluster: FakeCluster) -> None:
     read = orders_metrics(10)
     read[2].operators[1][1].note_latency(LatencyMarker("events", 1_000), 1_030)

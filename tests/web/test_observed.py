@@ -77,6 +77,13 @@ def test_what_is_kept_is_bounded() -> None:
     assert len(observed.jobs()) == ENDED_KEPT + 1
 
 
+def test_charts_begin_when_there_are_rates() -> None:
+    observed = Observed()
+    for second in (10, 20):
+        observed.see(ORDERS, orders_metrics(second), float(second), second)
+    assert [[round(one.rows_in) for one in points] for points in observed.charts("orders-1").values()] == [[100], [100]]
+
+
 def test_a_job_whose_manager_is_away_is_being_restarted() -> None:
     observed = Observed()
     observed.see(ORDERS, [], 1.0, 1)

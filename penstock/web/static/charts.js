@@ -1,9 +1,12 @@
 // Charts of the last minutes: rates, shares and watermarks of all tasks together.
 import { html, useEffect, useRef } from "/pages/vendor/htm-preact-standalone.js";
 import { useAnswer } from "/pages/api.js";
-import { number } from "/pages/parts.js";
+import { number, time } from "/pages/parts.js";
 
 const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5", "#c2417f", "#7a7f87"];
+
+// Civil time (s) as the tables have it, and not as the browser's own time zone would.
+const clock = (at) => time(at * 1000).slice(11);
 
 function Chart({ title, lines, times, unit }) {
   const place = useRef(null), chart = useRef(null);
@@ -14,8 +17,8 @@ function Chart({ title, lines, times, unit }) {
     const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
     const options = {
       width: place.current.clientWidth || 400, height: 200, cursor: { drag: { x: false, y: false } },
-      series: [{}, ...lines.map((one, at) => ({ label: one.name, stroke: COLOURS[at % COLOURS.length], width: 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
-      axes: [axis, { ...axis, size: 68, values: (_, ticks) => ticks.map(unit) }],
+      series: [{ label: "UTC", value: (_, at) => (at == null ? "–" : clock(at)) }, ...lines.map((one, at) => ({ label: one.name, stroke: COLOURS[at % COLOURS.length], width: 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 68, values: (_, ticks) => ticks.map(unit) }],
     };
     chart.current = new window.uPlot(options, [times, ...lines.map((one) => one.values)], place.current);
     const resize = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: 200 }));

@@ -1,5 +1,5 @@
 // The state of a job: what the newest checkpoint holds of each operator, and values of keys, asked of the job itself.
-import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { html, useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
 import { get, useAnswer } from "/pages/api.js";
 import { bytes, Data, number } from "/pages/parts.js";
 
@@ -17,10 +17,13 @@ export function Stored({ job, role, newest }) {
 
 function Values({ job, uid, name }) {
   const [found, setFound] = useState(null), [problem, setProblem] = useState(null), [key, setKey] = useState(""), [isolation, setIsolation] = useState("live");
+  const asked = useRef(0);
   const ask = (event) => {
     event?.preventDefault();
+    // An answer that comes behind that of a later question is another question's.
+    const mine = ++asked.current, tell = (one, why) => { if (mine === asked.current) { setFound(one); setProblem(why); } };
     const parts = key ? key.split(",").map((one) => `&key=${encodeURIComponent(one.trim())}`).join("") : `&limit=${ROWS}`;
-    get(path(job, `/${encodeURIComponent(uid)}/${encodeURIComponent(name)}?isolation=${isolation}${parts}`)).then((one) => (setFound(one), setProblem(null)), (error) => setProblem(error.message));
+    get(path(job, `/${encodeURIComponent(uid)}/${encodeURIComponent(name)}?isolation=${isolation}${parts}`)).then((one) => tell(one, null), (error) => tell(null, error.message));
   };
   useEffect(ask, [isolation]);
   return html`<section class="card"><h2>${name} of ${uid}</h2>
