@@ -38,6 +38,7 @@ QUERIES = (
     "SELECT a, b FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY a ORDER BY b NULLS FIRST, id) r FROM t) WHERE r < 3",
     "SELECT a, c, COUNT(*) AS n, SUM(b) AS s, MAX(a) AS m FROM t GROUP BY GROUPING SETS ((a), (c), (a, c))",
     "SELECT a, GROUPING(a, c) AS g, COUNT(a) AS n FROM t GROUP BY ROLLUP (a, c)",
+    "SELECT c, a, COUNT(*) AS n FROM t GROUP BY ROLLUP (c, a)",
     "SELECT a + 1 AS x, GROUPING(a + 1) AS g, COUNT(b) AS n FROM t GROUP BY CUBE (a + 1), c HAVING COUNT(*) > 2",
     "SELECT a, b, SUM(b) OVER (PARTITION BY a ORDER BY b NULLS FIRST) AS s FROM t",
     "SELECT a, id, COUNT(b) OVER (ORDER BY id DESC ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS n FROM t",
@@ -49,14 +50,15 @@ QUERIES = (
 )
 
 
-def _tables(seed: int) -> dict[str, pa.Table]:
+def _tables(seed: int, rows: int | None = None) -> dict[str, pa.Table]:
+    """Two tables: with a few rows, or with so many in the first one that batches are computed as large ones are."""
     chance = random.Random(seed)
 
     def maybe(value: Any) -> Any:
         return None if chance.random() < 0.2 else value
 
-    rows, others = chance.randrange(1, 25), chance.randrange(1, 12)
-    times = chance.sample(range(0, 30_000, 500), rows)
+    rows, others = rows or chance.randrange(1, 25), chance.randrange(1, 12)
+    times = chance.sample(range(0, max(30_000, 500 * rows), 500), rows)
     t = {
         "id": list(range(rows)),
         "a": [maybe(chance.randrange(5)) for _ in range(rows)],
@@ -92,9 +94,9 @@ def _there(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_what_is_there_in_the_end(query: str) -> None:
-    for seed in range(3):
-        tables = _tables(seed)
-        env = StreamEnvironment(runtime="local", parallelism=1 + seed, max_batch_rows=(1, 4, 1024)[seed], seed=seed)
+    for seed, (rows, batch) in enumerate(((None, 1), (None, 4), (None, 1024), (300, 1024))):
+        tables = _tables(seed, rows)
+        env = StreamEnvironment(runtime="local", parallelism=(1, 2, 3, 2)[seed], max_batch_rows=batch, seed=seed)
         for name, table in tables.items():
             env.tables.create_temporary_view(name, env.from_collection(table))
         result = env.sql(query)

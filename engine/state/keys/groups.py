@@ -306,6 +306,8 @@ def _hash_dictionary(column: pa.DictionaryArray, seed: _Seed) -> _Hashes:
 
 
 def _hash_text(column: pa.Array, seed: _Seed) -> _Hashes:
+    if column.null_count == len(column):
+        return _per_row(seed, len(column))
     if len(column) <= _FEW_STRINGS:
         return _hash_few(column, seed)
     if isinstance(seed, int) and len(column.slice(0, _SAMPLE_ROWS).unique()) <= _SAMPLE_ROWS // 8:

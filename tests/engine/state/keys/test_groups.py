@@ -194,6 +194,15 @@ def test_undecided_and_empty_columns() -> None:
         assert hash_one(pa.array([], kind)) == []
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.decimal128(5, 2), pa.int64(), pa.timestamp("ms")])
+@pytest.mark.parametrize("rows", [3, 300, 5000])
+def test_columns_of_nulls_alone(kind: pa.DataType, rows: int) -> None:
+    nulls = pa.nulls(rows, kind)
+    assert hash_one(nulls) == [42] * rows
+    words = list(range(rows))
+    assert hash_columns([pa.array(words), nulls]).tolist() == [expected(word) for word in words]
+
+
 def test_a_column_that_cannot_be_hashed() -> None:
     with pytest.raises(ColumnTypeError, match="double"):
         hash_columns([pa.array([1.5])])
