@@ -31,6 +31,7 @@ from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
 from penstock.tables.lower.uids import StatementUids
 from penstock.tables.lower.unnest import UnnestSpec
+from penstock.tables.lower.untimed import UntimedSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
@@ -183,6 +184,8 @@ def _union(lowering: Lowering, node: p.Union) -> DataStream:
             own = tuple(InputColumn(column.type, place) for place, column in enumerate(child.columns))
             stream = lowering.calc(stream, None, own, schema)
         streams.append(stream)
+    if not all(stream._timed for stream in streams):
+        streams = [stream._add(UntimedSpec(), schema, timed=False) if stream._timed else stream for stream in streams]
     return streams[0].union(*streams[1:])
 
 
