@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import RayError
 
 from penstock.actors.cluster_token import token_problem
+from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
 ON_THIS_MACHINE: Final = "auto"
@@ -58,17 +59,19 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     if address is not None:
         named = _checked(address)
         try:
-            ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
+            with as_signalled():
+                ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
-    ray.init(
-        address="local",
-        num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
-        include_dashboard=False,
-        logging_level=logging.WARNING,
-        log_to_driver=log_to_driver,
-    )
+    with as_signalled():
+        ray.init(
+            address="local",
+            num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+            include_dashboard=False,
+            logging_level=logging.WARNING,
+            log_to_driver=log_to_driver,
+        )
 
 
 def _check_size(cpus: float) -> None:

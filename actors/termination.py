@@ -1,6 +1,7 @@
 """SIGTERM to a process that waits for its job: an eviction, or a restart of the machine, which the job is to survive.
 
-`RayJob.attached` installs it. The process then ends with code 143, as one that does nothing about the signal.
+`RayJob.attached` installs it. The process then ends with code 143, as one that does nothing about the signal. Until it
+waits, and again behind that, `as_signalled` gives the process that code.
 """
 
 from __future__ import annotations
@@ -46,6 +47,27 @@ def termination() -> Iterator[Termination]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def as_signalled() -> Iterator[None]:
+    """Within, where Ray begins, and from then on, SIGTERM ends the process with code 143: Ray's handler says 15."""
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code != signal.SIGTERM:
+            raise
+        raise SystemExit(EXIT_CODE) from None
+    if threading.current_thread() is threading.main_thread() and _is_of_ray(signal.getsignal(signal.SIGTERM)):
+        signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(EXIT_CODE)
+
+
 def _is_free(handler: object) -> bool:
-    """Whether nobody but Ray, which only ends the process, has a handler."""
-    return handler is signal.SIG_DFL or str(getattr(handler, "__module__", "")).startswith("ray.")
+    """Whether nobody has a handler that does more than to end the process."""
+    return handler in (signal.SIG_DFL, _end) or _is_of_ray(handler)
+
+
+def _is_of_ray(handler: object) -> bool:
+    return str(getattr(handler, "__module__", "")).startswith("ray.")
