@@ -6,6 +6,7 @@ Queries show their rows, INSERT INTO runs as a job; tables, views and options st
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.console.options import Json, Traceback, output_of
-from penstock.console.output import Output
+from penstock.console.output import Output, duration_text
 from penstock.console.sql_results import ResultTable, show_live, shown_rows, shown_value
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
@@ -43,6 +44,7 @@ def sql_command(
         # CREATE FUNCTION imports modules from where the command is called.
         sys.path.insert(0, here)
     env = StreamEnvironment(runtime="local" if runtime == "local" else "ray", parallelism=parallelism)
+    env.configure({"pipeline.name": "sql"})
     output = output_of(context)
     results: list[dict[str, Any]] = []
     if init is not None:
@@ -79,7 +81,15 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         if table is not None:
             _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
         elif env.tables.has_inserts:
-            env.execute("sql")
+            _insert(env, output)
+
+
+def _insert(env: StreamEnvironment, output: Output) -> None:
+    """Run what INSERT INTO has added to the program, as a job of the name that SET gives it."""
+    started = time.monotonic()
+    job = env.execute()
+    seconds = time.monotonic() - started
+    output.say(f"job {job.name} {job.status().value} after {duration_text(seconds)}")
 
 
 def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
