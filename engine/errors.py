@@ -52,6 +52,8 @@ class PenstockError(Exception):
 
 
 _MOST_OF_A_SUMMARY: Final = 1_000
+_MOST_OF_A_LINE: Final = 160
+"""How much of a line of SQL is shown."""
 
 
 def summary(error: BaseException) -> str:
@@ -68,7 +70,10 @@ def summary(error: BaseException) -> str:
 class ConfigurationError(PenstockError, ValueError):
     """An option or argument has a value that cannot be used."""
 
-    remedy = "Set the option to one of the values that the message names; `penstock config --all` lists all keys."
+    remedy = (
+        "Correct what the message names: an option, an argument, a file or an address; "
+        "`penstock config --all` lists the keys of the configuration."
+    )
 
 
 class UnknownOperatorError(ConfigurationError):
@@ -137,8 +142,13 @@ class SqlError(GraphError):
         self.excerpt = excerpt
 
     def __str__(self) -> str:
-        mark = " " * (self.column - 1) + "^"
-        return f"line {self.line}, column {self.column}: {self.problem}\n  {self.excerpt}\n  {mark}"
+        # Of a script in one line, what stands around the place.
+        begin = max(0, min(self.column - _MOST_OF_A_LINE // 2, len(self.excerpt) - _MOST_OF_A_LINE))
+        before = "..." if begin else ""
+        behind = "..." if len(self.excerpt) > begin + _MOST_OF_A_LINE else ""
+        shown = f"{before}{self.excerpt[begin : begin + _MOST_OF_A_LINE]}{behind}"
+        mark = " " * (self.column - 1 - begin + len(before)) + "^"
+        return f"line {self.line}, column {self.column}: {self.problem}\n  {shown}\n  {mark}"
 
 
 class SqlSyntaxError(SqlError):

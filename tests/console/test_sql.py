@@ -32,6 +32,24 @@ def test_json_is_one_document(penstock: Penstock) -> None:
     assert results[0]["columns"] == {"one": "INT NOT NULL"}
 
 
+def test_an_insert_says_that_its_job_has_ended(penstock: Penstock, folder: Path) -> None:
+    table = "CREATE TABLE t (n INT) WITH ('connector' = 'filesystem', 'path' = 'rows', 'format' = 'json')"
+    done = penstock("sql", f"SET 'pipeline.name' = 'copies'; {table}; INSERT INTO t VALUES (1)", "-p", "1")
+    assert done.code == 0
+    assert "job copies finished after" in done.err
+    done = penstock("sql", f"{table}; INSERT INTO t VALUES (2)", "-p", "1", "--json")
+    assert "job sql finished after" in done.err
+    assert json.loads(done.out) == {"results": []}
+
+
+def test_of_a_long_line_what_stands_around_the_place_is_shown(penstock: Penstock) -> None:
+    done = penstock("sql", f"SELECT {'1, ' * 200}idd, {'2, ' * 200} 3 FROM (VALUES (1)) AS t (id)")
+    (line, mark) = [line for line in done.err.splitlines() if line.startswith("  ")]
+    assert len(line) < 180
+    assert line[mark.index("^") :].startswith("idd, 2")
+    assert "line 1, column 608" in done.err
+
+
 def test_an_error_names_its_place(penstock: Penstock) -> None:
     done = penstock("sql", "SELECT 1;\nSELECT idd FROM (VALUES (1)) AS t (id)")
     assert done.code == 1
