@@ -16,6 +16,8 @@ from penstock.engine.errors import ConfigurationError, nearest
 
 LARGEST_MAX_PARALLELISM: Final = 32_768
 STATE_BACKENDS: Final = ("heap", "rocksdb")
+SPELLED_AS_IN_FLINK: Final = {"hashmap": "heap"}
+"""State backends that Flink's configuration has another word for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,24 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
     "w": 604_800_000,
 }
+_WORDS_MS: Final = {
+    **{
+        f"{word}{plural}": _UNITS_MS[unit]
+        for word, unit in (
+            ("millisecond", "ms"),
+            ("second", "s"),
+            ("minute", "m"),
+            ("hour", "h"),
+            ("day", "d"),
+            ("week", "w"),
+        )
+        for plural in ("", "s")
+    },
+    "milli": 1,
+    "millis": 1,
+    **_UNITS_MS,
+}
+"""The units, and the words for them that Flink's configuration knows."""
 _PART: Final = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
 
 
@@ -27,7 +45,8 @@ def parse_duration(value: Duration, option: str) -> int:
     """The duration in whole milliseconds.
 
     Args:
-        value: a `timedelta`, or text of one or more numbers with a unit: ms, s (sec), m (min), h, d, w.
+        value: a `timedelta`, or text of one or more numbers with a unit: ms, s (sec), m (min), h, d, w, or the words
+            for them (`10 seconds`).
         option: the name of the option, for messages.
 
     Raises:
@@ -77,10 +96,10 @@ def _parse_text(text: str, option: str) -> int:
     stripped = text.strip().lower()
     while position < len(stripped):
         part = _PART.match(stripped, position)
-        if part is None or part[2] not in _UNITS_MS:
+        if part is None or part[2] not in _WORDS_MS:
             position = -1
             break
-        total += int(part[1]) * _UNITS_MS[part[2]]
+        total += int(part[1]) * _WORDS_MS[part[2]]
         position = part.end()
     if position <= 0:
         if stripped == "0":

@@ -32,7 +32,7 @@ from penstock.engine.checkpoint_config import (
     NoRestart,
     RestartStrategy,
 )
-from penstock.engine.config import JobConfig
+from penstock.engine.config import SPELLED_AS_IN_FLINK, JobConfig
 from penstock.engine.durations import format_duration
 from penstock.engine.elements import CheckpointMode
 from penstock.engine.errors import ConfigurationError, nearest
@@ -216,7 +216,7 @@ def configured(settings: Settings, config: JobConfig) -> JobConfig:
     given = settings.model_fields_set
     changes = _given(settings, JobConfig)
     if "backend" in given:
-        changes["state_backend"] = "heap" if settings.backend == "hashmap" else settings.backend
+        changes["state_backend"] = SPELLED_AS_IN_FLINK.get(settings.backend, settings.backend)
     return dataclasses.replace(
         config,
         **{

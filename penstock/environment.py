@@ -30,7 +30,13 @@ from penstock.engine.api.program import Program
 from penstock.engine.api.streams import DataStream
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, RestartStrategy
 from penstock.engine.clock import Clock, SystemClock
-from penstock.engine.config import DEFAULTS, LARGEST_MAX_PARALLELISM, JobConfig, check_parallelism
+from penstock.engine.config import (
+    DEFAULTS,
+    LARGEST_MAX_PARALLELISM,
+    SPELLED_AS_IN_FLINK,
+    JobConfig,
+    check_parallelism,
+)
 from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
@@ -55,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.tables.table import Table
 
 Runtime = Literal["ray", "local"]
-StateBackend = Literal["heap", "rocksdb"]
+StateBackend = Literal["heap", "hashmap", "rocksdb"]
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
 
@@ -76,7 +82,8 @@ class StreamEnvironment:
         auto_watermark_interval: how often watermark generators and ingestion time are asked where no row comes; 0: no.
         slot_cpus: CPUs that each slot reserves (Ray); a slot holds one subtask of each task.
         slot_timeout: how long a job waits for room on the cluster before that is a failure (Ray).
-        state_backend: of process functions and general windows: `"heap"` (memory), or `"rocksdb"` (disk, for more).
+        state_backend: of process functions and general windows: `"heap"` or, as in Flink, `"hashmap"` (memory), or
+            `"rocksdb"` (disk, for more).
         state_directory: folder for `"rocksdb"`; None means the system's temporary folder.
         checkpoints: when and where checkpoints are taken, from `checkpoints(...)`; None takes none.
         restart: what happens after a failure, from `fixed_delay(...)`, `exponential_delay(...)`, `failure_rate(...)` or
@@ -143,7 +150,7 @@ class StreamEnvironment:
                 auto_watermark_interval_ms=watermark_ms,
                 slot_cpus=slot_cpus,
                 slot_timeout_ms=slot_ms,
-                state_backend=state_backend,
+                state_backend=SPELLED_AS_IN_FLINK.get(state_backend, state_backend),
                 state_directory=state_directory,
                 checkpoints=checkpoints or CheckpointConfig(),
                 failover=FailoverConfig(restart, standbys, local_recovery),

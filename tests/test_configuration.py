@@ -125,6 +125,7 @@ def test_one_of_the_two_keys_of_local_recovery_is_enough() -> None:
 
 
 def test_heap_and_hashmap_are_the_same_backend() -> None:
+    assert StreamEnvironment(runtime="local", state_backend="hashmap").config.state_backend == "heap"
     for name, backend in (("hashmap", "heap"), ("heap", "heap"), ("ROCKSDB", "rocksdb")):
         assert config_by({"state.backend.type": name}).state_backend == backend
 
