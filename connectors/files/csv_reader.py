@@ -86,6 +86,11 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: i
     names = _read_header(path)
     if names is None:
         return
+    if not set(names) & set(columns.schema.names):
+        raise RecordError(
+            f"{path}, row 1: the first line of a CSV file names its columns, and {', '.join(map(repr, names))} "
+            f"has none of {', '.join(columns.schema.names)}; put such a line in front of the rows"
+        )
     columns.check(path, names)
     convert = _convert_options(columns.schema, null_values)
     given, block_bytes = row, BLOCK_BYTES

@@ -139,11 +139,19 @@ def test_missing_column_and_vanished_file(files: dict[str, str], kind: str) -> N
     path = files[kind]
     if kind != "json":
         with pytest.raises(RecordError, match=rf"{path}: no column 'delay'; the file has 'id', 'name'"):
-            read_rows(FileSource.of(path, schema={"delay": "int64"}))
+            read_rows(FileSource.of(path, schema={"id": "int64", "delay": "int64"}))
     source = FileSource.of(path)
     os.unlink(path)
     with pytest.raises(RecordError, match=f"{path}: cannot be read"):
         read_rows(source)
+
+
+def test_a_csv_file_without_a_line_of_names(tmp_path: Path) -> None:
+    path = _write(tmp_path / "plain.csv", b"1,ann\n2,bob\n")
+    with pytest.raises(
+        RecordError, match="row 1: the first line of a CSV file names its columns, and '1', 'ann' has none"
+    ):
+        read_rows(FileSource.of(path, schema={"id": "int64", "name": "string"}))
 
 
 def test_sources_are_picklable_and_described(files: dict[str, str]) -> None:
