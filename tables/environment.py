@@ -20,7 +20,7 @@ from penstock.engine.graph.logical import GraphBuilder
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.query_binder import QueryContext, bind_query
 from penstock.tables.bind.user_calls import resolved
-from penstock.tables.catalog.catalog import Catalog, StreamTable
+from penstock.tables.catalog.catalog import Catalog, PlannedTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.definitions import Definitions
 from penstock.tables.functions.user import UserFunction
@@ -168,19 +168,28 @@ class TableEnvironment:
 
     # Tables by Python
 
-    def create_temporary_view(self, name: str, stream: DataStream) -> None:
-        """Make a stream a table by that name, with the stream's columns.
+    def create_temporary_view(self, name: str, rows: DataStream | Table, rowtime: str | None = None) -> None:
+        """Give a stream, or a table of this environment, a name in SQL.
 
-        A stream with event timestamps has them in no column: declare event time in SQL, or keep the column.
+        Args:
+            name: of the table.
+            rows: whose columns become the table's.
+            rowtime: of a stream, the column that its event timestamps were taken from; windows can then be over it.
 
         Raises:
-            GraphError: the columns are not known, or of a type that SQL does not have.
+            GraphError: the columns are not known, or of a type that SQL does not have; `rowtime` is none of them, or
+                the stream has no timestamps.
             ConfigurationError: the name is taken.
         """
         whole = self.catalog.entry_name(name)
         if self.catalog.find(whole) is not None:
             raise ConfigurationError(f"there is a table {name!r} already; DROP it before")
-        self.catalog.add(StreamTable(whole, stream, stream_columns(stream, None)), own=name)
+        if isinstance(rows, Table):
+            if rows._environment is not self:
+                raise ConfigurationError(f"create_temporary_view: the table for {name!r} is of another environment")
+            self.catalog.add(PlannedTable(whole, rows.plan), own=name)
+        else:
+            self.catalog.add(StreamTable(whole, rows, stream_columns(rows, rowtime)), own=name)
 
     def from_stream(self, stream: DataStream, rowtime: str | None = None) -> Table:
         """The stream as a table.
@@ -192,10 +201,6 @@ class TableEnvironment:
         Raises:
             GraphError: the columns are not known, or `rowtime` is none of them, or the stream has no timestamps.
         """
-        if rowtime is not None and not stream._timed:
-            raise GraphError(
-                f"from_stream: call assign_timestamps({rowtime!r}, ...) before; the stream has no event time"
-            )
         name = f"stream ${len(self.catalog)}"
         columns = stream_columns(stream, rowtime)
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
@@ -417,6 +422,8 @@ def stream_columns(stream: DataStream, rowtime: str | None) -> tuple[Column, ...
     Raises:
         GraphError: they are not known, or of a type that SQL does not have; `rowtime` is none of them, or no time.
     """
+    if rowtime is not None and not stream._timed:
+        raise GraphError(f"rowtime: call assign_timestamps({rowtime!r}, ...) before; the stream has no event time")
     if stream.schema is None:
         raise GraphError("the columns of the stream are not known; declare them with returns={...} behind the function")
     columns = []

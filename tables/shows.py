@@ -15,7 +15,7 @@ from penstock.engine.errors import nearest
 from penstock.tables.bind.expression_binder import CONDITIONALS
 from penstock.tables.bind.query_binder import QueryContext, bind_view
 from penstock.tables.bind.table_binder import bind_table, primary_key
-from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Place, StreamTable
+from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Entry, Place, PlannedTable, StreamTable
 from penstock.tables.catalog.texts import shown_table, shown_view
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
@@ -106,9 +106,9 @@ class Shows:
                 return shown_table(entry, catalog)
             case CatalogView() if wanted == "VIEW":
                 return shown_view(entry, catalog)
-            case StreamTable():
+            case StreamTable() | PlannedTable():
                 raise source.invalid(
-                    statement.name.at, f"{entry.name!r} is a stream of the program: no statement made it"
+                    statement.name.at, f"{entry.name!r} is a stream or table of the program: no statement made it"
                 )
         kind = "VIEW" if isinstance(entry, CatalogView) else "TABLE"
         raise source.invalid(
@@ -144,7 +144,7 @@ class Shows:
         ]
         return pa.Table.from_pylist(rows, pa.schema(kinds))
 
-    def _columns(self, entry: CatalogTable | CatalogView | StreamTable) -> tuple[Column, ...]:
+    def _columns(self, entry: Entry) -> tuple[Column, ...]:
         match entry:
             case CatalogTable():
                 return bind_table(entry, INSERT_ONLY, (), bounded=True).columns

@@ -17,7 +17,7 @@ from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.select_binder import SelectBinder
 from penstock.tables.bind.table_binder import bind_table
 from penstock.tables.bind.table_functions import TABLE_FUNCTIONS, TableFunctionBinder
-from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, StreamTable
+from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, PlannedTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
@@ -265,6 +265,8 @@ class QueryBinder:
                 return bind_view(entry, self.context)
             case StreamTable():
                 return Scan(entry.name, entry.columns, bounded=entry.stream.is_bounded)
+            case PlannedTable():
+                return entry.plan
 
     def _source_mode(self, table: CatalogTable) -> ChangelogMode:
         mode = self.context.connectors.source_mode(table)

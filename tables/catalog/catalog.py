@@ -16,7 +16,7 @@ from penstock.tables.parse.nodes import Identifier, Name
 from penstock.tables.parse.queries import Query
 from penstock.tables.parse.table_statements import Distribution, MetadataColumn, TableDefinition
 from penstock.tables.parse.text import SqlText
-from penstock.tables.plan.nodes import Columns
+from penstock.tables.plan.nodes import Columns, PlanNode
 
 CATALOG: Final = "default_catalog"
 DATABASE: Final = "default_database"
@@ -106,7 +106,20 @@ class StreamTable:
     is_named: bool = True
 
 
-Entry: TypeAlias = CatalogTable | CatalogView | StreamTable
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """A `Table` of the program that got a name."""
+
+    name: str
+    plan: PlanNode
+
+    @property
+    def columns(self) -> Columns:
+        """Of its rows."""
+        return self.plan.columns
+
+
+Entry: TypeAlias = CatalogTable | CatalogView | StreamTable | PlannedTable
 
 
 class Catalog:

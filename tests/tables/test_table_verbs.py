@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.engine.errors import ConfigurationError, SqlError
+from penstock.engine.errors import ConfigurationError, GraphError, SqlError
 from penstock.tables.table import Table
 from tests.tables.test_against_duckdb import _there
 
@@ -80,3 +81,26 @@ def test_a_table_shows_its_columns_and_how_its_rows_are_read(env: StreamEnvironm
     assert "<th>item<br><small>" in bids._repr_html_()
     assert "rows only come; collect() gives them" in repr(bids)
     assert "rows change: each has an `op`" in repr(bids.group_by("item").select("item", "SUM(price) AS total"))
+
+
+def test_a_table_gets_a_name_in_sql(env: StreamEnvironment) -> None:
+    totals = env.tables.table("bids").group_by("item").select("item", "SUM(price) AS total")
+    env.tables.create_temporary_view("totals", totals)
+    assert _rows(env.sql("SELECT item FROM totals WHERE total > 5")) == [("pen",)]
+    assert ("totals",) in _rows(env.sql("SHOW TABLES"))
+    assert _rows(env.sql("DESCRIBE totals"))[1][:2] == ("total", "INT")
+    with pytest.raises(SqlError, match="'totals' is a stream or table of the program"):
+        env.sql("SHOW CREATE VIEW totals")
+    with pytest.raises(ConfigurationError, match="the table for 'theirs' is of another environment"):
+        StreamEnvironment(runtime="local").tables.create_temporary_view("theirs", totals)
+
+
+def test_a_stream_keeps_its_event_time_in_sql(env: StreamEnvironment) -> None:
+    rows = [{"k": "a", "ts": datetime(2024, 1, 1, 0, minute)} for minute in (0, 0, 1)]
+    stream = env.from_collection(rows)
+    with pytest.raises(GraphError, match=r"rowtime: call assign_timestamps\('ts', ...\) before"):
+        env.tables.create_temporary_view("clicks", stream, rowtime="ts")
+    env.tables.create_temporary_view("clicks", stream.assign_timestamps("ts"), rowtime="ts")
+    minutes = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
+    counts = env.sql(f"SELECT window_start, COUNT(*) AS n FROM {minutes} GROUP BY window_start, window_end")
+    assert _rows(counts) == [(datetime(2024, 1, 1), 2), (datetime(2024, 1, 1, 0, 1), 1)]
