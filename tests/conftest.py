@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,27 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 # Folders whose files one process runs, by the name of that share; the first that fits counts.
 _SHARES = {"tests/actors/spark/": "spark", "tests/actors/": "cluster", "tests/chaos/": "cluster"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Keep what is loaded from the garbage collector, which would look through all of it again and again.
+
+    Ten thousand tests are millions of objects: to collect takes half a second with them, and the suites for connectors
+    collect behind each crash.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_sessionfinish() -> None:
+    """What is left at the end is torn down as ever."""
+    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

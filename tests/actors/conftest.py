@@ -17,8 +17,12 @@ from ray.util.placement_group import placement_group_table
 @pytest.fixture(autouse=True, scope="module")
 def thaw() -> Iterator[None]:
     """An actor that is made in this process keeps all that is there from the garbage collector: not for longer."""
+    kept = gc.get_freeze_count()
     yield
-    gc.unfreeze()
+    if gc.get_freeze_count() > kept:
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @dataclass
