@@ -32,15 +32,15 @@ demo: $(DEMO_STAMP) ## run the flight delays example
 demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes are killed
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
-# How the two processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are at
-# nice 15), so that all are at 19: else jobs starve beside the other process.
+# How the three processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are
+# at nice 15), so that all are at 19: else jobs starve beside the other processes.
 test: $(STAMP) ## run the tests
 	@scripts/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
+	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
 
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
 	@scripts/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "long or not long" $(ARGS)
+	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" $(ARGS)
 
 install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
 	@scripts/install-services

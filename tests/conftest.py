@@ -25,8 +25,44 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
-# Folders whose files one process runs, by the name of that share; the first that fits counts.
-_SHARES = {"tests/actors/spark/": "spark", "tests/actors/": "cluster", "tests/chaos/": "cluster"}
+# What one process runs, by the name of that share; the first that fits counts. They are begun in this order.
+_SHARES = {
+    # Spark, which takes long to start, and what runs a few jobs on the cluster that it needs.
+    "tests/actors/spark/": "spark",
+    "tests/console/test_jobs.py": "spark",
+    "tests/console/test_web_commands.py": "spark",
+    "tests/golden/": "spark",
+    "tests/property/": "spark",
+    "tests/test_batch_mode.py": "spark",
+    "tests/transcripts/test_end_to_end.py": "spark",
+    "tests/web/test_serve.py": "spark",
+    # What kills processes of jobs: two of these tests at once would take each other's time.
+    "tests/actors/": "cluster",
+    "tests/chaos/": "cluster",
+    # What needs Kafka, whose clients wait more than they work.
+    "tests/connectors/kafka/": "kafka",
+    "tests/connectors/test_secrets.py": "kafka",
+    "tests/docs/test_tutorial.py": "kafka",
+    "tests/examples/": "kafka",
+    "tests/perf/test_ysb_kafka.py": "kafka",
+    # Long ones, which must not be begun last: the other processes would wait for them in the end.
+    "tests/simulation/test_seeds.py": "seeds",
+    "tests/simulation/test_mutants.py": "mutants",
+    "tests/web/test_browser.py": "browser",
+}
+_ORDER = list(dict.fromkeys(_SHARES.values()))
+
+
+def _share_of(nodeid: str) -> str:
+    """The share of a test, else its file."""
+    file = nodeid.split("::", 1)[0]
+    return next((share for place, share in _SHARES.items() if file.startswith(place)), file)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the shares."""
+    place = {share: number for number, share in enumerate(_ORDER)}
+    items.sort(key=lambda item: place.get(_share_of(item.nodeid), len(place)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -52,21 +88,19 @@ def pytest_sessionfinish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With two processes (`make test`), each begins with a large share of the tests, on a Ray cluster of its own.
+    """Each of the three processes of `make test` begins with a large share of the tests.
 
-    One is what kills processes of jobs (`cluster`): two of these tests at once would take each other's time, so all are
-    in one process. The other is what runs on Spark (`spark`), which takes long to start. Both are collected first, and
-    so begun first: the one begun last would run alone in the end. All other files go to the process that is free, also
-    those that run a few jobs on Ray.
+    Three, on the two cores that are thought of: each of them waits for a third of its time, for servers, for processes
+    that start, for heartbeats. Two shares need Ray, and run on a cluster each; a third needs Kafka. All that is not in
+    a share goes file by file to the process that is free.
 
-    By folders, since the process that shares out has nothing but names; `--dist loadgroup` does not know pytest 9.2.
+    By names, since the process that shares out has nothing else; `--dist loadgroup` does not know pytest 9.2.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Shares(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.split("::", 1)[0]
-            return next((share for folder, share in _SHARES.items() if file.startswith(folder)), file)
+            return _share_of(nodeid)
 
     return Shares(config, log)
 
