@@ -34,6 +34,7 @@ def test_each_subtask_is_killed_in_turn_and_no_row_is_lost_or_counted_twice(tmp_
     assert not list(tmp_path.glob("*/chk-*"))
 
 
+@pytest.mark.long("the simulation fails functions; processes are replaced: test_recovery.py")
 def test_a_function_that_fails_once_is_run_again(tmp_path: Path) -> None:
     marker = tmp_path / "failed"
 
@@ -49,6 +50,7 @@ def test_a_function_that_fails_once_is_run_again(tmp_path: Path) -> None:
     assert marker.exists()
 
 
+@pytest.mark.long("tests/engine/job/test_brain.py; how an error ends a job on Ray: test_jobs.py")
 def test_a_job_that_fails_more_often_than_its_restart_strategy_allows_ends_with_the_cause(tmp_path: Path) -> None:
     def fail(n: int) -> int:
         return n // (n - 300)

@@ -16,7 +16,7 @@ import ray
 from penstock import DataGenSource, FileSink, JobStatus, Sequence, StreamEnvironment
 from penstock.actors.registry import find_job, list_jobs
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
-from penstock.engine.errors import ConfigurationError, JobError
+from penstock.engine.errors import ConfigurationError, JobCancelledError, JobError
 from tests.actors.keyed_job import (
     Paced,
     assert_exact,
@@ -137,8 +137,12 @@ def test_a_cancelled_job_has_removed_its_checkpoints_when_cancel_returns(tmp_pat
     job.cancel()
     assert {path.name for path in tmp_path.glob("*/*")} == {"claims", "log"}
     assert list(tmp_path.glob("*/claims/*.ended"))
+    assert job.status() is JobStatus.CANCELLED
+    with pytest.raises(JobCancelledError):
+        job.wait()
 
 
+@pytest.mark.long("test_refused_jobs.py; how jobs are found and listed: test_registry.py, tests/console/test_jobs.py")
 def test_a_second_job_of_the_same_name_is_refused_while_the_first_runs() -> None:
     def endless() -> StreamEnvironment:
         env = StreamEnvironment(parallelism=1)

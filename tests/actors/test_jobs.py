@@ -111,6 +111,7 @@ def test_an_error_of_the_sink_names_the_task() -> None:
     assert isinstance(caught.value.__cause__, SubtaskError)
 
 
+@pytest.mark.long("test_a_cancelled_job_has_removed_its_checkpoints_when_cancel_returns")
 def test_cancel_ends_an_endless_job() -> None:
     env = StreamEnvironment(parallelism=2)
     numbers_without_end = env.from_source(DataGenSource({"n": Sequence()}))
@@ -142,6 +143,7 @@ def test_a_killed_worker_ends_the_job_at_once() -> None:
     assert isinstance(caught.value.__cause__, WorkerLostError)
 
 
+@pytest.mark.long("tests/engine/job/test_handle.py")
 def test_a_caller_who_stops_reading_ends_the_job() -> None:
     env = StreamEnvironment(parallelism=1)
     rows = iter(env.from_source(DataGenSource({"n": Sequence()})).collect())

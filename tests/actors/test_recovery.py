@@ -104,6 +104,7 @@ def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_st
     assert_exact(updates, 20_000)
 
 
+@pytest.mark.long("who is fenced: tests/engine/job/test_brain.py; subtasks whose manager is gone: test_job_manager.py")
 def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, parallelism=1), "replaced", rows=100_000, rate=400)
     info = until_checkpoint(job)

@@ -102,6 +102,7 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
         ps.state("rescaled", "count", "accumulators").get(3)
 
 
+@pytest.mark.long("tests/engine/job/test_brain.py::test_a_job_without_storage_says_so")
 def test_without_storage_there_is_no_savepoint(tmp_path: Path) -> None:
     job, _ = submit(environment(tmp_path, 1, checkpoints=None), "no storage", rows=100_000)
     with pytest.raises(CheckpointError, match="no checkpoint storage"):

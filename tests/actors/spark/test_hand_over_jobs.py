@@ -125,6 +125,7 @@ def test_a_million_events_of_history_and_the_rest_live_give_what_one_stream_give
         assert compared(together).equals(compared(one)), name
 
 
+@pytest.mark.long("test_hand_over_ends.py; a job that fails on Spark: test_jobs.py")
 def test_a_job_that_fails_leaves_no_savepoint(spark: Environment, tmp_path: Path) -> None:
     env = spark()
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=1000), "rows")

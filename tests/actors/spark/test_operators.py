@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
 from penstock import CollectResult, DataStream, KeyedStream, StreamEnvironment, WatermarkStrategy, col
@@ -126,6 +127,7 @@ class Spread(ps.ProcessWindowFunction):
         yield {"k": key, "spread": max(values) - min(values), "end": context.window.end}
 
 
+@pytest.mark.long("tests/parity/test_local.py runs them in such stages, test_native.py and test_parity.py on Spark")
 def test_windows(spark: Environment) -> None:
     def build(env: StreamEnvironment) -> Results:
         stream = numbers(env)
@@ -160,6 +162,7 @@ def test_no_row_is_late_in_batch_mode(spark: Environment) -> None:
     assert job.metrics().late_rows == 0
 
 
+@pytest.mark.long("tests/parity/test_local.py runs them in such stages, test_parity.py on Spark")
 def test_joins(spark: Environment) -> None:
     def build(env: StreamEnvironment) -> Results:
         left, right = numbers(env).key_by("k"), others(env).key_by("key")
@@ -231,6 +234,7 @@ class Both(ps.KeyedCoProcessFunction):
         yield {"k": ctx.current_key, "seen": self.seen.value()}
 
 
+@pytest.mark.long("tests/parity/test_local.py runs them in such stages; state on Spark: the tests below")
 def test_functions_with_state_and_timers(spark: Environment) -> None:
     def build(env: StreamEnvironment) -> Results:
         left, right = numbers(env), others(env)

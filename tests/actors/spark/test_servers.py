@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 import penstock as ps
 from penstock.connectors.kafka import KafkaSink, KafkaSource
@@ -36,6 +37,9 @@ def topic_of(kafka: Kafka, partitions: int) -> str:
     return topic
 
 
+@pytest.mark.long(
+    "test_jobs.py ends a worker; order: test_time_order.py; a server: the test below; tests/connectors/kafka"
+)
 def test_from_kafka_to_kafka_each_row_once_though_tasks_fail(spark: Environment, kafka: Kafka, tmp_path: Path) -> None:
     """No partition is in the order of time; what fails has written windows of earlier hours."""
     servers, incoming, outgoing = kafka.bootstrap_servers, topic_of(kafka, 3), topic_of(kafka, 2)

@@ -57,28 +57,37 @@ def test_the_order_is_the_same_in_spark_in_stages_and_in_streams(spark: Environm
     pq.write_table(table, tmp_path / "rows.parquet")
 
     def build(env: StreamEnvironment, name: str) -> None:
-        for number, (names, descending) in orders[name].items():
+        for number, (names, descending) in enumerate(ORDERS):
             columns = NATIVE if "u" not in names else SCHEMA.names
             rows = env.from_source(FileSource.of(tmp_path / "rows.parquet")).select(*columns)
             rows.sort(*names, descending=descending).sink_to(FileSink(tmp_path / name / str(number), "parquet"))
 
-    every = dict(enumerate(ORDERS))
-    # On Ray each of them starts four processes.
-    orders = {"batch": every, "local": every, "ray": {2: ORDERS[2]}}
-    batch, streaming, local = spark(), spark(), StreamEnvironment(runtime="local", parallelism=3)
-    for name, env in (("batch", batch), ("ray", streaming), ("local", local)):
+    batch, local = spark(), StreamEnvironment(runtime="local", parallelism=3)
+    for name, env in (("batch", batch), ("local", local)):
         build(env, name)
     assert natively(batch) == len(ORDERS) - 1
     batch.execute("in Spark", mode="batch")
-    streaming.execute("on Ray")
     local.execute("here")
-    for name, wanted in orders.items():
-        for number, (names, descending) in wanted.items():
+    for name in ("batch", "local"):
+        for number, (names, descending) in enumerate(ORDERS):
             source = table if "u" in names else table.select(NATIVE)
             parts = parts_in_order(tmp_path / name / str(number))
             # Each subtask sorts its part of what Spark sorts.
             assert len(parts) == (2 if name == "batch" and "u" not in names else 1), name
             check_order(pa.concat_tables(parts), source, names, descending)
+
+
+@pytest.mark.long("the local runtime in the test above; what Ray shuffles: tests/actors/test_jobs.py")
+def test_the_order_is_the_same_in_streams_on_ray(spark: Environment, tmp_path: Path) -> None:
+    names, descending = ORDERS[2]
+    table = some_table(3, 60)
+    pq.write_table(table, tmp_path / "rows.parquet")
+    env = spark()
+    rows = env.from_source(FileSource.of(tmp_path / "rows.parquet"))
+    rows.sort(*names, descending=descending).sink_to(FileSink(tmp_path / "sorted", "parquet"))
+    env.execute("on Ray")
+    (part,) = parts_in_order(tmp_path / "sorted")
+    check_order(part, table, names, descending)
 
 
 class Numbered(ProcessFunction):
