@@ -175,46 +175,48 @@ def test_the_last_rows_of_a_stream_are_looked_at(page: Any, server: Server, clus
     assert cluster.asked == [("tail", "orders-1", "totals", "late", 50, 5.0)]
 
 
-@pytest.mark.parametrize(
-    ("button", "confirm", "field", "asked", "told"),
-    [
-        ("Checkpoint", "Take a checkpoint", None, ("checkpoint", "orders-1"), "chk-00000010"),
-        ("Savepoint", "Take a savepoint", "s3://b/s", ("savepoint", "orders-1", "s3://b/s"), "savepoint-10"),
-        ("Rescale", "Rescale", "4", ("rescale", "orders-1", 4), "It stood still for 0.5 s."),
-        ("Stop", "Stop the job", "", ("stop", "orders-1", None), "savepoint-11"),
-        ("Drain", "Drain the job", "", ("drain", "orders-1", None), "savepoint-12"),
-        ("Cancel", "Cancel the job", None, ("cancel", "orders-1"), "begun"),
-    ],
+BUTTONS: tuple[tuple[str, str, str | None, tuple[Any, ...], str], ...] = (
+    ("Checkpoint", "Take a checkpoint", None, ("checkpoint", "orders-1"), "chk-00000010"),
+    ("Savepoint", "Take a savepoint", "s3://b/s", ("savepoint", "orders-1", "s3://b/s"), "savepoint-10"),
+    ("Rescale", "Rescale", "4", ("rescale", "orders-1", 4), "It stood still for 0.5 s."),
+    ("Stop", "Stop the job", "", ("stop", "orders-1", None), "savepoint-11"),
+    ("Drain", "Drain the job", "", ("drain", "orders-1", None), "savepoint-12"),
+    ("Cancel", "Cancel the job", None, ("cancel", "orders-1"), "begun"),
 )
-def test_a_button_asks_does_and_tells(
-    page: Any, server: Server, cluster: FakeCluster, button: str, confirm: str, field: str | None, asked: Any, told: str
-) -> None:
+"""Each with what confirms it, what is filled in, what the cluster is asked and what is told of the answer."""
+
+
+def test_a_button_asks_does_and_tells(page: Any, server: Server, cluster: FakeCluster) -> None:
     page.goto(f"{server.url}#/jobs/orders-1/")
-    page.get_by_role("group", name="Actions").get_by_role("button", name=button, exact=True).click()
-    dialog = page.get_by_role("dialog")
-    if field:
-        dialog.locator("input").first.fill(field)
-    assert not cluster.asked, "it has not been confirmed"
-    dialog.get_by_role("button", name=confirm, exact=True).click()
-    page.locator(".toast").get_by_text(told).wait_for()
-    assert cluster.asked == [asked]
+    for button, confirm, field, asked, told in BUTTONS:
+        cluster.asked.clear()
+        page.get_by_role("group", name="Actions").get_by_role("button", name=button, exact=True).click()
+        dialog = page.get_by_role("dialog")
+        if field:
+            dialog.locator("input").first.fill(field)
+        assert not cluster.asked, f"{button} has not been confirmed"
+        dialog.get_by_role("button", name=confirm, exact=True).click()
+        page.locator(".toast").get_by_text(told).wait_for()
+        assert cluster.asked == [asked]
 
 
 @pytest.mark.usefixtures("checkpointed")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_no_serious_violation_on_any_page(
-    page: Any, server: Server, cluster: FakeCluster, scheme: str
-) -> None:
+def test_axe_finds_no_serious_violation_on_any_page(page: Any, server: Server) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    page.emulate_media(color_scheme=scheme)
     found: list[str] = []
+
+    def look(where: str) -> None:
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found.extend(serious(axe.run(page), f"{where}, {scheme}"))
+
     for path, seen in PAGES:
         page.goto(f"{server.url}#{path}")
         page.get_by_text(seen).first.wait_for()
-        found += serious(axe.run(page), path)
+        look(path)
     page.get_by_role("button", name="Savepoint", exact=True).click()
     page.get_by_role("dialog").wait_for()
-    found += serious(axe.run(page), "dialog")
+    look("dialog")
     assert not found, "\n".join(found)
 
 
