@@ -288,14 +288,27 @@ def _to_array(name: str, values: list[Any], declared: pa.DataType | None) -> pa.
     if declared is None:
         _check_one_type(name, values)
     try:
-        return pa.array(values, declared)
+        return _converted(values, declared)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _bad_value(name, values, declared, error) from error
 
 
+def _converted(values: Sequence[Any], declared: pa.DataType | None) -> pa.Array:
+    array = pa.array(values, declared)
+    if declared is not None and pa.types.is_integer(declared) and not set(map(type, values)) <= {int, type(None)}:
+        # Arrow cuts decimal places off.
+        for value, made in zip(values, array.to_pylist(), strict=True):
+            if made is not None and value != made:
+                raise ValueError("it has decimal places")
+    return array
+
+
 def _check_one_type(name: str, values: Sequence[Any]) -> None:
-    """Arrow itself merges some types in silence: text with bytes, dates with times."""
-    if len(set(map(type, values)) - {type(None)}) <= 1:
+    """Arrow itself merges some types in silence: text with bytes, dates with times, times with and without a zone."""
+    types = set(map(type, values)) - {type(None)}
+    if any(issubclass(one, datetime.datetime) for one in types):
+        _check_zones(name, values)
+    if len(types) <= 1:
         return
     given = ((index, value) for index, value in enumerate(values) if value is not None)
     first_row, first = next(given)
@@ -308,6 +321,18 @@ def _check_one_type(name: str, values: Sequence[Any]) -> None:
                 f"{type(value).__name__} in row {index} ({_shown(value)}); give the column one type, or "
                 f"declare it in the schema, such as schema={{{name!r}: 'string'}}"
             )
+
+
+def _check_zones(name: str, values: Sequence[Any]) -> None:
+    rows: dict[bool, int] = {}
+    for index, value in enumerate(values):
+        if isinstance(value, datetime.datetime):
+            rows.setdefault(value.tzinfo is None, index)
+    if len(rows) > 1:
+        raise ConfigurationError(
+            f"{_WHERE}: column {name!r} mixes times with a time zone (row {rows[False]}) and without one (row "
+            f"{rows[True]}); give all of them a zone, or none"
+        )
 
 
 def _kind(value: object) -> str:
@@ -348,7 +373,7 @@ def _bad_value(name: str, values: Sequence[Any], declared: pa.DataType | None, e
 def _refusal(value: object, declared: pa.DataType | None) -> str:
     """Why Arrow does not take the value, or an empty text."""
     try:
-        pa.array([value], declared)
+        _converted([value], declared)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         return str(error) or type(error).__name__
     return ""

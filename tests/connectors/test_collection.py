@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import datetime
+import math
 import pickle
 import subprocess
 import sys
 from collections import namedtuple
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -133,6 +135,14 @@ def test_pandas_is_not_needed() -> None:
             None,
             "date in row 0, datetime in row 1",
         ),
+        (
+            [datetime.datetime(2020, 1, 1, 5), datetime.datetime(2020, 1, 1, 5, tzinfo=datetime.timezone.utc)],
+            None,
+            r"column 'value' mixes times with a time zone \(row 1\) and without one \(row 0\)",
+        ),
+        ([1, 2.0, 1.5], {"value": "int64"}, r"column 'value', row 2: 1.5 \(float\) is not int64 \(it has decimal"),
+        ([None, np.float32(0.5)], {"value": "int8"}, r"column 'value', row 1: .*0.5.* is not int8 \(it has decimal"),
+        ([math.nan], {"value": "int64"}, r"column 'value', row 0: nan \(float\) is not int64"),
         ([1, "x"], {"value": "int64"}, r"column 'value', row 1: 'x' \(str\) is not int64"),
         ([2**70], None, "column 'value', row 0"),
         ([object()], None, "column 'value', row 0"),
