@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.tables.functions import arithmetic, collections, comparison, json, json_texts, strings, temporal
+from penstock.tables.functions import (
+    arithmetic,
+    collections,
+    comparison,
+    json,
+    json_texts,
+    percentiles,
+    strings,
+    temporal,
+)
 from penstock.tables.functions.signatures import ScalarFunction
 
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function
-    for family in (arithmetic, comparison, strings, temporal, collections, json, json_texts)
+    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts)
     for function in family.FUNCTIONS
 }

@@ -367,10 +367,19 @@ class ExpressionParser:
             raise cursor.expected("an expression", "behind DISTINCT")
         within = self.order_by() if cursor.sees("ORDER") else ()
         cursor.expect(")", where=f"behind the arguments of {name}")
+        if name == "PERCENTILE" and len(arguments) > 1:
+            return self._percentile(token.at, arguments, distinct)
         if name == "APPROX_COUNT_DISTINCT":
             # What is exact is approximate as well.
             return self.behind_call(n.Call(token.at, "COUNT", arguments, True, star, within=within, said=name))
         return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
+
+    def _percentile(self, at: int, arguments: tuple[n.Argument, ...], distinct: bool) -> n.Call:
+        """A function of the list of all values, or of all pairs of a value and how often it counts."""
+        value, share, *times = arguments
+        item = n.Argument(at, n.Constructor(at, "ROW", (value.value, times[0].value))) if times else value
+        items = self.behind_call(n.Call(at, "ARRAY_AGG", (item,), distinct, said="PERCENTILE"))
+        return n.Call(at, "PERCENTILE", (n.Argument(at, items), share, *times[1:]))
 
     def behind_call(self, call: n.Call) -> n.Call:
         """A call with what follows its brackets: WITHIN GROUP, FILTER, OVER."""

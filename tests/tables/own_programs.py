@@ -274,6 +274,19 @@ _QUANTIFIED = tuple(
 
 _KEPT = (
     _program(
+        "percentiles",
+        _LETTERS,
+        # By weight, there are n values n: 21 of them, and then 30.
+        sink(["m ARRAY<DOUBLE>", "w DOUBLE"], ["[1.0, 3.5], 5.0"], ["-U[[1.0, 3.5], 5.0]", "+U[[0.0, 3.0], 5.0]"]),
+        "INSERT INTO sink_t SELECT PERCENTILE(a, ARRAY[0.0, 0.5]), PERCENTILE(a, 0.5, a) FROM letters",
+    ),
+    _program(
+        "percentile-of-rows-that-change",
+        _SCORES,
+        sink(["p DOUBLE"], ["2.25"], ["-U[2.25]", "+U[3.5]"]),
+        "INSERT INTO sink_t SELECT PERCENTILE(score, 0.25) FROM scores",
+    ),
+    _program(
         "updates-that-leave-a-condition-are-deletes",
         _SCORES,
         {

@@ -136,6 +136,8 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlUnsupportedError, "SELECT LEAD(id) OVER (ORDER BY at) FROM orders", 8, "use LAG"),
     (SqlUnsupportedError, "SELECT id > ANY (SELECT 1) FROM orders", 11, "may only stand in WHERE"),
     (SqlValidationError, "SELECT id FROM orders WHERE id > ALL (SELECT 1, 2)", 32, "has 2 columns"),
+    (SqlValidationError, "SELECT PERCENTILE(item, 0.5) FROM orders", 8, "it takes numbers"),
+    (SqlValidationError, "SELECT PERCENTILE(id) FROM orders", 8, "takes 2 arguments"),
     (
         SqlValidationError,
         "SELECT * FROM FROM_CHANGELOG(TABLE orders, DESCRIPTOR(item), MAP['c, r', 'INSERT', 'r', 'DELETE'])",

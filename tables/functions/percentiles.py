@@ -1,0 +1,61 @@
+"""PERCENTILE: exact, of the list of a group's values, or of pairs of a value and how often it counts.
+
+Source: Flink's documentation, "System (Built-in) Functions", PERCENTILE: interpolated linearly between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.tables import types as t
+from penstock.tables.functions import signatures as s
+from penstock.tables.functions.signatures import CallValues, ScalarFunction
+from penstock.tables.types import Kind, SqlType
+
+
+def _type(given: Sequence[SqlType]) -> SqlType:
+    values, wanted = given[0].parts[0], given[1]
+    kinds = [field.type.kind for field in values.fields] if values.kind is Kind.ROW else [values.kind]
+    if kinds[0] not in t.NUMERIC or any(kind not in t.INTEGERS for kind in kinds[1:]):
+        raise TypeError("it takes numbers, and how often they count as whole numbers")
+    if wanted.kind in t.NUMERIC:
+        return t.DOUBLE
+    if wanted.kind is Kind.ARRAY and wanted.parts[0].kind in t.NUMERIC:
+        return t.array(t.DOUBLE)
+    raise TypeError(f"the percentage is a number between 0 and 1, or an array of such, not {wanted}")
+
+
+def _percentiles(call: CallValues) -> pa.Array:
+    pairs = zip(call.columns[0].to_pylist(), call.columns[1].to_pylist(), strict=True)
+    found = [None if values is None or wanted is None else _of(values, wanted) for values, wanted in pairs]
+    return pa.array(found, t.arrow_type(call.result))
+
+
+def _of(values: list[Any], wanted: Any) -> Any:
+    numbers = _in_order(values)
+    if not len(numbers):
+        return None
+    return [_at(numbers, one) for one in wanted] if isinstance(wanted, list) else _at(numbers, wanted)
+
+
+def _in_order(values: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """The values that count, each as often as it does."""
+    pairs = [tuple(value.values()) if isinstance(value, dict) else (value, 1) for value in values if value is not None]
+    kept = [(value, times) for value, times in pairs if value is not None and times is not None and times > 0]
+    return np.sort(np.repeat(np.array([value for value, _ in kept], np.float64), [times for _, times in kept]))
+
+
+def _at(numbers: np.ndarray[Any, np.dtype[np.float64]], wanted: Any) -> float:
+    share = float(wanted)
+    if not 0 <= share <= 1:
+        raise ValueError(f"PERCENTILE: {share} is not between 0 and 1")
+    place = (len(numbers) - 1) * share
+    low, high = numbers[int(np.floor(place))], numbers[int(np.ceil(place))]
+    return float(low + (high - low) * (place - np.floor(place)))
+
+
+FUNCTIONS: Final = (ScalarFunction("PERCENTILE", (s.ARRAY, s.ANY), _type, _percentiles, nullable=True, fallible=True),)
