@@ -15,7 +15,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.parse.statements import Insert
 from penstock.tables.plan.changelog import changelog_mode, engine_mode
-from penstock.tables.plan.keys import unique_keys
+from penstock.tables.plan.keys import upsert_keys
 from penstock.tables.plan.nodes import (
     INSERT_ONLY,
     Change,
@@ -83,8 +83,9 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
     key = [column.name for column in table.definition.primary_key]
     raise context.source.invalid(
         insert.at,
-        f"the query's rows are not told apart by the primary key of table {table.name!r} ({', '.join(key)}), so rows "
-        "of one key would overwrite each other; group by it, or add ON CONFLICT DO DEDUPLICATE",
+        f"the query's rows are not told apart by the primary key of table {table.name!r} ({', '.join(key)}), or their "
+        "changes are not in order by it, so rows of one key would overwrite each other; group by it, or add "
+        "ON CONFLICT DO DEDUPLICATE",
     )
 
 
@@ -94,7 +95,7 @@ def _has_own_key(table: CatalogTable, plan: PlanNode, mode: ChangelogMode) -> bo
     if not key or changelog_mode(plan) == INSERT_ONLY or Change.UPDATE_BEFORE in mode:
         return True
     names = [column.name for column in plan.columns]
-    return any({names[place] for place in known} <= key for known in unique_keys(plan))
+    return any({names[place] for place in known} <= key for known in upsert_keys(plan))
 
 
 def _check_conflict(insert: Insert, table: CatalogTable, takes_updates: bool, context: QueryContext) -> None:

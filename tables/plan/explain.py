@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.engine.patterns.rows.syntax import shown
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, shown_mode, state_bound
-from penstock.tables.plan.keys import unique_keys
+from penstock.tables.plan.keys import upsert_keys
 from penstock.tables.plan.nodes import INSERT_ONLY, PlanNode, inputs_of
 from penstock.tables.plan.shown import shown_expression
 from penstock.tables.plan.state_size import state_bytes
@@ -23,7 +23,7 @@ def described(node: PlanNode) -> str:
 
 def _lines(node: PlanNode, depth: int) -> list[str]:
     bound = state_bound(node)
-    mode, keys = changelog_mode(node), unique_keys(node) if node.columns else ()
+    mode, keys = changelog_mode(node), upsert_keys(node) if node.columns else ()
     names = [column.name for column in node.columns]
     shown = [f"[{', '.join(names[place] for place in sorted(key))}]" for key in sorted(keys, key=sorted)]
     key = [] if mode == INSERT_ONLY or not shown else [f"upsertKeys=[{', '.join(shown)}]"]

@@ -272,7 +272,52 @@ _QUANTIFIED = tuple(
     )
 )
 
+_MOVES = source(
+    "moves",
+    ["id INT", "team STRING", "score INT", "PRIMARY KEY (id) NOT ENFORCED"],
+    [(1, "a", 5), (2, "b", 6), (3, "c", 7), ("+U", 1, "b", 5), ("+U", 2, "a", 6), ("+U", 3, "a", 7)],
+    [("+U", 1, "c", 5), ("+U", 2, "c", 1), ("+U", 3, "b", 7)],
+    _UPSERTS,
+)
+_KEYED = {"sink-changelog-mode-enforced": "I,UA,D"}
+_MOVED = {
+    **sink(
+        ["id INT PRIMARY KEY NOT ENFORCED", "team STRING", "s INT"],
+        ["1, b, 5", "2, a, 6", "3, a, 7"],
+        ["+U[1, c, 5]", "+U[2, c, 1]", "+U[3, b, 7]"],
+    ),
+    "options": _KEYED,
+}
 _KEPT = (
+    # What a row of a key was goes away in one partition, and what it is comes in another, perhaps before.
+    _program(
+        "first-rows-that-change-their-partition",
+        _MOVES,
+        _MOVED,
+        "INSERT INTO sink_t SELECT id, team, score FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY team ORDER BY score "
+        "DESC) AS n FROM moves) WHERE n <= 3",
+    ),
+    _program(
+        "over-rows-that-change-their-partition",
+        _MOVES,
+        {
+            **_MOVED,
+            "expectedBeforeRestoreStrings": ["+I[1, b, 5]", "+I[2, a, 6]", "+I[3, a, 13]"],
+            "expectedAfterRestoreStrings": ["+U[1, c, 5]", "+U[2, c, 6]", "+U[3, b, 7]"],
+        },
+        "INSERT INTO sink_t SELECT id, team, SUM(score) OVER (PARTITION BY team ORDER BY id) FROM moves",
+    ),
+    _program(
+        "joined-rows-that-change-their-key",
+        _MOVES,
+        source("teams", ["team STRING", "s INT"], [("a", 1), ("b", 2), ("c", 3)], []),
+        {
+            **_MOVED,
+            "expectedBeforeRestoreStrings": ["+I[1, b, 2]", "+I[2, a, 1]", "+I[3, a, 1]"],
+            "expectedAfterRestoreStrings": ["+U[1, c, 3]", "+U[2, c, 3]", "+U[3, b, 2]"],
+        },
+        "INSERT INTO sink_t SELECT id, team, s FROM moves JOIN teams USING (team)",
+    ),
     _program(
         "percentiles",
         _LETTERS,
@@ -293,7 +338,7 @@ _KEPT = (
             **sink(
                 ["name STRING PRIMARY KEY NOT ENFORCED", "score BIGINT"], ["A, 1", "B, 2", "-D[A, 1]"], ["-D[B, 2]"]
             ),
-            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+            "options": _KEYED,
         },
         "INSERT INTO sink_t SELECT name, score FROM scores WHERE score < 3",
     ),
@@ -306,7 +351,7 @@ _KEPT = (
                 ["a, 2", "+U[a, 3]", "b, 4", "-D[b, 4]"],
                 ["d, 2", "f, 0"],
             ),
-            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+            "options": _KEYED,
         },
         "INSERT INTO sink_t SELECT b, SUM(a) FROM letters GROUP BY b HAVING SUM(a) < 5",
     ),
@@ -319,7 +364,7 @@ _KEPT = (
                 ["A, 1", "B, 2", "+U[A, 3]"],
                 ["-D[B, 2]", "C, 5"],
             ),
-            "options": {"sink-changelog-mode-enforced": "I,UA,D"},
+            "options": _KEYED,
         },
         "INSERT INTO sink_t SELECT name, score FROM scores",
     ),

@@ -255,6 +255,42 @@ def test_rows_grouped_by_a_narrower_type_are_told_apart_by_the_key_of_the_table(
         _run(env, f"EXPLAIN INSERT INTO totals {query.format('item', 'CAST(CAST(k AS SMALLINT) AS BIGINT)')}")
 
 
+@pytest.mark.parametrize(
+    ("query", "is_in_order"),
+    [
+        (
+            "SELECT item, n FROM counts QUALIFY ROW_NUMBER() OVER (PARTITION BY item ORDER BY n) < 3",
+            True,
+        ),
+        (
+            "SELECT item, n FROM counts QUALIFY ROW_NUMBER() OVER (PARTITION BY n ORDER BY item) < 3",
+            False,
+        ),
+        ("SELECT l.item, r.n FROM counts l LEFT JOIN counts r ON l.item = r.item", True),
+        (
+            "SELECT l.item, r.m FROM counts l LEFT JOIN (SELECT n, MAX(item) m FROM counts GROUP BY n) r ON l.n = r.n",
+            False,
+        ),
+        ("SELECT item, SUM(n) OVER (PARTITION BY n ORDER BY item) FROM counts", False),
+    ],
+)
+def test_changes_by_a_key_are_in_order_where_rows_are_divided_by_it(
+    env: StreamEnvironment, query: str, is_in_order: bool
+) -> None:
+    _run(
+        env,
+        "CREATE TABLE latest (item STRING PRIMARY KEY NOT ENFORCED, n STRING) WITH ('connector' = 'redis', 'url' = "
+        "'redis://nowhere')",
+    )
+    _run(env, "CREATE VIEW counts AS SELECT item, COUNT(*) AS n FROM (VALUES ('pen')) AS t (item) GROUP BY item")
+    statement = f"EXPLAIN INSERT INTO latest SELECT item, CAST(x AS STRING) FROM ({query}) AS t (item, x)"
+    if is_in_order:
+        assert "Sink(latest)" in _run(env, statement)[0]["plan"]
+        return
+    with pytest.raises(SqlValidationError, match="changes are not in order by it"):
+        _run(env, statement)
+
+
 def _uids(env: StreamEnvironment) -> list[str]:
     graph = env.program("uids").physical({})
     return [operator.uid for task in graph.tasks for operator in task.operators]
