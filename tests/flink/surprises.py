@@ -82,12 +82,12 @@ SURPRISES: Final = (
 )
 
 
-def _clause(name: str, pattern: str, define: str, letters: str, here: list[str]) -> Case:
+def _clause(name: str, pattern: str, define: str, letters: str, here: list[str], skip: str = "PAST LAST ROW") -> Case:
     """Rows a second apart, all of one key; of a match its first and last row, and how many rows B has."""
     steps = [["el", "k", letter, 1, 1_000 * (number + 1)] for number, letter in enumerate(letters)]
     clause = (
         "PARTITION BY k ORDER BY ts MEASURES FIRST(A.n) AS f, LAST(B.n) AS l, COUNT(B.v) AS c ONE ROW PER MATCH "
-        f"AFTER MATCH SKIP PAST LAST ROW PATTERN ({pattern}) DEFINE {define}"
+        f"AFTER MATCH SKIP {skip} PATTERN ({pattern}) DEFINE {define}"
     )
     return {"surprise": name, "clause": clause, "steps": steps, "here": here}
 
@@ -125,6 +125,14 @@ CLAUSES: Final = (
         f"{_A_IS_A}, {_B_IS_B}, {_C_IS_C}, D AS D.letter = 'D'",
         "ABBD",
         ["k 0 2 2"],
+    ),
+    _clause(
+        "a reluctant loop of a match that begins while another one is under way",
+        "A B*? C",
+        f"{_A_IS_A}, C AS C.n > 6 - 3 * A.n",
+        "AABBBBBB",
+        ["k 0 6 6", "k 1 3 2"],
+        "TO NEXT ROW",
     ),
     _clause("an alternation", "A (B | C) D", f"{_A_IS_A}, {_B_IS_B}, D AS D.letter = 'D'", "ABD", ["k 0 1 1"]),
 )
