@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
+from penstock.actors.deaths import cause_of_death
 from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -539,7 +540,8 @@ async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: Pen
     try:
         reports = await asyncio.wait_for(call, _EXPLAINED_SECONDS)
     except RayActorError as died:
-        return _lost(name, died)
+        cause = cause_of_death(died)
+        return lost if cause is None else _lost(name, cause)
     except (asyncio.TimeoutError, RayError):
         return lost
     finally:
@@ -548,6 +550,8 @@ async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: Pen
 
 
 def _lost(name: str, why: object) -> WorkerLostError:
+    if isinstance(why, RayActorError):
+        why = cause_of_death(why) or "it was killed, or has crashed"
     return WorkerLostError(f"the process of {name} died: {why}")
 
 

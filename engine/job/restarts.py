@@ -144,12 +144,13 @@ class RestartLog:
             self._unexplained[unexplained] = self.current, cause
 
     def on_explained(self, failed: tuple[Place, int], cause: str) -> bool:
-        """More is known of a failure now; whether it is in the log."""
+        """What is known of a failure in the end; whether that is more than the log says of it."""
         noted = self._unexplained.pop(failed, None)
-        if noted is not None:
-            restart, short = noted
-            restart.cause = cause + restart.cause.removeprefix(short)
-        return noted is not None
+        if noted is None:
+            return False
+        restart, short = noted
+        restart.cause = cause + restart.cause.removeprefix(short)
+        return cause != short
 
     def on_takeover(self, places: Sequence[Place], began: Moment) -> None:
         """The job resumes under another manager, which began at that time."""

@@ -95,8 +95,8 @@ def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_st
     kill(subtask_pids(until_checkpoint(job))[0])
     info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
     assert subtask_pids(info)[0] == standby
-    # The end of a process is known before Ray says what it has seen of it.
-    until(job, lambda info: "The actor died" in info.restart_history[0].cause)
+    # Ray's report knows no more of it.
+    assert "was killed, or has crashed" in info.restart_history[0].cause
     info = until(job, lambda info: len(info.standby_pids) == 1)
     assert info.standby_pids != [standby]
     hurry.touch()

@@ -340,6 +340,16 @@ def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
     assert [one["cause"] for one in shell.brain.restarts.to_dicts()] == ["the process died: out of memory"]
 
 
+@pytest.mark.parametrize(("known", "warnings"), [("the process died: out of memory", 2), (str(DEAD), 1)])
+def test_an_explanation_is_told_where_it_says_more(known: str, warnings: int) -> None:
+    shell = Shell().run()
+    attempt = shell.brain.attempts.number
+    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    shell.restart()
+    shell.hear(ev.Explained((2, 1), attempt, WorkerLostError(known)))
+    assert shell.count(say.Warn) == warnings
+
+
 def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_checkpoint() -> None:
     first = Shell().run()
     first.ask(ev.RescaleJob(3))

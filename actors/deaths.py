@@ -1,0 +1,27 @@
+"""What Ray says of a process that died, in one line for people: `Execution` puts it into the error of the subtask."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ray.exceptions import ActorDiedError, RayActorError
+
+_FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
+_DETAIL: Final = "Worker exit detail: "
+_ADVICE: Final = " Some common causes include"
+_NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
+
+
+def cause_of_death(died: RayActorError) -> str | None:
+    """Why a process died; None where Ray knows no more than that it was killed, or has crashed.
+
+    Ray's own text repeats what the error names already (class, address), and lists what may have been the reason. An
+    error of the user's code, where the process began, stays as it is.
+    """
+    first, *lines = str(died).splitlines() or [""]
+    if first != ActorDiedError.BASE_ERROR_MSG:
+        return str(died) or None
+    text = " ".join(" ".join(line for line in lines if not _FIELD.match(line)).split())
+    known = (text.partition(_DETAIL)[2] or text).partition(_ADVICE)[0]
+    return None if known.startswith(_NOBODY_KNOWS) else known or None
