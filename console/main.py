@@ -37,7 +37,7 @@ from penstock.console.savepoints import TAKE, SavepointGroup, diff_command, disp
 from penstock.console.sql import sql_command
 from penstock.console.tail import tail_command
 from penstock.console.web_commands import console_command, logs_command, why_command
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, PenstockError
 
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
@@ -147,7 +147,7 @@ def run_command(arguments: Sequence[str]) -> int:
         except (KeyboardInterrupt, typer.Abort):
             code = INTERRUPTED
         except Exception as error:
-            output.error(error)
+            output.error(error, "" if isinstance(error, PenstockError | OSError) else _unforeseen(error))
             return FAILED
         if code == INTERRUPTED:
             output.error(KeyboardInterrupt("interrupted"))
@@ -158,6 +158,11 @@ def _hint(error: TyperException) -> str:
     """Where the user finds how the command is called."""
     context = getattr(error, "ctx", None)
     return f"\n`{context.command_path} --help` shows how it is called" if context is not None else ""
+
+
+def _unforeseen(error: Exception) -> str:
+    """What an error is that was not raised on purpose, so that its text may say little."""
+    return f" ({type(error).__name__}; --traceback shows where)"
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ import json
 import pytest
 from rich.table import Table
 
+from penstock.console import main
+from penstock.console.main import run_command
 from penstock.console.output import Output
 
 ORDERS = "\x1b]0;owned\x07\x1b[2Jorders\r\x9b31m\u202e"
@@ -29,6 +31,19 @@ def test_errors_are_shown_as_text_too(capsys: pytest.CaptureFixture[str]) -> Non
     assert "\x1b" not in err
     assert "\\x1b[2Jorders" in err
     assert "does not run" in err.splitlines()[-1]
+
+
+def test_an_error_that_nobody_foresaw_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def raising(*arguments: object, **options: object) -> None:
+        raise AttributeError("module 'six' has no attribute 'moves'")
+
+    monkeypatch.setattr(main, "_app", lambda: raising)
+    assert run_command(["list"]) == 1
+    assert capsys.readouterr().err == (
+        "error: module 'six' has no attribute 'moves' (AttributeError; --traceback shows where)\n"
+    )
 
 
 def test_json_is_whole() -> None:
