@@ -35,7 +35,7 @@ from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
-from penstock.tables.plan.nodes import Column, PlanNode, SinkPlan, TimeAttribute
+from penstock.tables.plan.nodes import Column, PlanNode, Scan, SinkPlan, TimeAttribute
 from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.shows import Shows
 from penstock.tables.table import Origin, Table
@@ -179,10 +179,13 @@ class TableEnvironment:
         Raises:
             GraphError: the columns are not known, or of a type that SQL does not have; `rowtime` is none of them, or
                 the stream has no timestamps.
-            ConfigurationError: the name is taken.
+            ConfigurationError: a statement has taken the name, or a stream that can still be read.
         """
         whole = self.catalog.entry_name(name)
-        if self.catalog.find(whole) is not None:
+        there = self.catalog.find(whole)
+        # A cell of a notebook that is run again gives its names again.
+        is_over = isinstance(there, PlannedTable) or (isinstance(there, StreamTable) and there.has_run)
+        if there is not None and not is_over:
             raise ConfigurationError(f"there is a table {name!r} already; DROP it before")
         if isinstance(rows, Table):
             if rows._environment is not self:
@@ -204,8 +207,6 @@ class TableEnvironment:
         name = f"stream ${len(self.catalog)}"
         columns = stream_columns(stream, rowtime)
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
-        from penstock.tables.plan.nodes import Scan
-
         return Table(self, Scan(name, columns, bounded=stream.is_bounded))
 
     def create_temporary_function(self, name: str, function: UserFunction) -> None:

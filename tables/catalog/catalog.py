@@ -105,6 +105,11 @@ class StreamTable:
     columns: Columns
     is_named: bool = True
 
+    @property
+    def has_run(self) -> bool:
+        """Whether its program was submitted, so that no query can read the stream any more."""
+        return self.stream._program.job is not None
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:

@@ -110,6 +110,11 @@ def _in_order(stream: DataStream) -> DataStream:
 def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
     entry = lowering.catalog.find(node.table)
     if isinstance(entry, StreamTable):
+        if entry.has_run:
+            raise GraphError(
+                f"{node.table!r} is a stream of a program that has run: make the stream anew and give it the name "
+                "again; tables of CREATE TABLE can be queried any number of times"
+            )
         return entry.stream
     assert isinstance(entry, CatalogTable), "the binder has found it"
     table = entry.with_options(dict(node.options))

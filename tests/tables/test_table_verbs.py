@@ -104,3 +104,18 @@ def test_a_stream_keeps_its_event_time_in_sql(env: StreamEnvironment) -> None:
     minutes = "TABLE(TUMBLE(TABLE clicks, DESCRIPTOR(ts), INTERVAL '1' MINUTE))"
     counts = env.sql(f"SELECT window_start, COUNT(*) AS n FROM {minutes} GROUP BY window_start, window_end")
     assert _rows(counts) == [(datetime(2024, 1, 1), 2), (datetime(2024, 1, 1, 0, 1), 1)]
+
+
+def test_a_name_is_given_again_when_its_program_has_run(env: StreamEnvironment) -> None:
+    def named() -> None:
+        env.tables.create_temporary_view("clicks", env.from_collection([("a", 1), ("b", 2)], schema=["k", "n"]))
+        env.tables.create_temporary_view("more", env.sql("SELECT k FROM clicks WHERE n > 1"))
+
+    for _ in range(2):  # as a cell of a notebook that is run again
+        named()
+        with pytest.raises(ConfigurationError, match="there is a table 'clicks' already"):
+            named()
+        assert _rows(env.sql("SELECT k FROM more")) == [("b",)]
+    for query in ("SELECT k FROM clicks", "SELECT k FROM more"):
+        with pytest.raises(SqlError, match="'clicks' is a stream of a program that has run"):
+            env.sql(query).collect()
