@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -93,6 +94,7 @@ class TableEnvironment:
         self._saved_operators = saved_operators
         self._options: dict[str, str] = {}
         self._functions = UserFunctions()
+        self._stream_numbers = count()
         self._definitions = Definitions(self.catalog, self.connectors, self._functions, self._context)
 
     # Statements
@@ -204,7 +206,7 @@ class TableEnvironment:
         Raises:
             GraphError: the columns are not known, or `rowtime` is none of them, or the stream has no timestamps.
         """
-        name = f"stream ${len(self.catalog)}"
+        name = f"stream ${next(self._stream_numbers)}"
         columns = stream_columns(stream, rowtime)
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
         return Table(self, Scan(name, columns, bounded=stream.is_bounded))

@@ -115,13 +115,18 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
                 f"{node.table!r} is a stream of a program that has run: make the stream anew and give it the name "
                 "again; tables of CREATE TABLE can be queried any number of times"
             )
-        return entry.stream
-    assert isinstance(entry, CatalogTable), "the binder has found it"
+        if entry.columns == node.columns:
+            return entry.stream
+    if not isinstance(entry, CatalogTable):
+        raise GraphError(
+            f"{node.table!r} is another table now than when this query was made: make the query anew, or give the "
+            "other table a name of its own"
+        )
     table = entry.with_options(dict(node.options))
     scanned = lowering.connectors.scan(table, node.columns)
     stream = lowering.from_source(scanned.source, node.table)
     for stage in scanned.stages:
-        stream = stream._add(stage.spec, stage.schema)
+        stream = _in_order(stream._add(stage.spec, stage.schema))
     if scanned.op is not None:
         schema = schema_of(node.columns)
         place = len(node.columns)

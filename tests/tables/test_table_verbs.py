@@ -119,3 +119,24 @@ def test_a_name_is_given_again_when_its_program_has_run(env: StreamEnvironment) 
     for query in ("SELECT k FROM clicks", "SELECT k FROM more"):
         with pytest.raises(SqlError, match="'clicks' is a stream of a program that has run"):
             env.sql(query).collect()
+
+
+def test_a_query_does_not_read_another_table_than_it_was_made_of(env: StreamEnvironment) -> None:
+    env.tables.create_temporary_view("clicks", env.from_collection([("a", 1), ("b", 2)], schema=["k", "n"]))
+    many = env.sql("SELECT k FROM clicks WHERE n > 1")
+    assert _rows(many) == [("b",)]
+    env.tables.create_temporary_view("clicks", env.from_collection([(3, "c")], schema=["n", "k"]))
+    with pytest.raises(SqlError, match="'clicks' is another table now than when this query was made"):
+        many.collect()
+    assert _rows(env.sql("SELECT k FROM clicks WHERE n > 1")) == [("c",)]
+    env.tables.create_temporary_view("clicks", many)
+    with pytest.raises(SqlError, match="'clicks' is another table now"):
+        env.sql("SELECT k FROM clicks").collect()
+
+
+def test_streams_without_a_name_stay_apart_when_a_table_goes(env: StreamEnvironment) -> None:
+    first = env.tables.from_stream(env.from_collection([("a",)], schema=["k"]))
+    second = env.tables.from_stream(env.from_collection([("b",)], schema=["k"]))
+    env.sql("DROP VIEW stock")
+    third = env.tables.from_stream(env.from_collection([("c",)], schema=["k"]))
+    assert _rows(first.union_all(second).union_all(third)) == [("a",), ("b",), ("c",)]
