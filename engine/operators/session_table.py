@@ -150,4 +150,7 @@ class SessionTable(Operator):
         pending = snapshot.tables.get(_PENDING)
         if pending is not None and pending.data.num_rows:
             rows = pending.data.drop_columns([KEY_GROUP, _TIME]).combine_chunks().to_batches()[0]
+            if _KIND not in rows.schema.names:
+                # Saved when rows that change could not come here: all were inserted.
+                rows = rows.append_column(_KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
             self._pending.append(rows, pending.data.column(_TIME).to_numpy())

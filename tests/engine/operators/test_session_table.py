@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.operators.session_table import SessionTableSpec
+from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.operators.changelog.jobs import ChangelogJob
+from tests.engine.state.saved import snapshot_of
 
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64()})
 BOUNDS = pa.schema({"begin": pa.int64(), "end": pa.int64(), "last": pa.int64()})
@@ -69,4 +72,16 @@ def test_rows_of_a_session_that_is_over_are_late() -> None:
     job.advance(MAX_TIMESTAMP)
     assert [row for _, row in job.log] == [("a", 1, 18, 27, 26), ("a", 2, 18, 27, 26)]
     assert job.operators[0]._context.metrics.late_rows == 1
+    job.close()
+
+
+def test_rows_that_were_saved_without_their_kind_were_inserted() -> None:
+    job = ChangelogJob(SessionTableSpec(SCHEMA, ("k",), GAP, BOUNDS), [SCHEMA])
+    job.send([("+I", ("a", 1))], times=[1])
+    saved = snapshot_of(job.operators[0])
+    tables = {name: replace(one, data=one.data.drop_columns(["__kind"])) for name, one in saved.tables.items()}
+    job._go_on([OperatorSnapshot(tables, saved.watermark)], None, None)
+    job.send([("+I", ("a", 2))], times=[2])
+    job.advance(MAX_TIMESTAMP)
+    assert job.log == [("+I", ("a", 1, 1, 7, 6)), ("+I", ("a", 2, 1, 7, 6))]
     job.close()
