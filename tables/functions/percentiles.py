@@ -6,7 +6,7 @@ Source: Flink's documentation, "System (Built-in) Functions", PERCENTILE: interp
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.signatures import CallValues, ScalarFunction
 from penstock.tables.types import Kind, SqlType
+
+_Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+_Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def _type(given: Sequence[SqlType]) -> SqlType:
@@ -36,26 +39,28 @@ def _percentiles(call: CallValues) -> pa.Array:
 
 
 def _of(values: list[Any], wanted: Any) -> Any:
-    numbers = _in_order(values)
+    numbers, ends = _in_order(values)
     if not len(numbers):
         return None
-    return [_at(numbers, one) for one in wanted] if isinstance(wanted, list) else _at(numbers, wanted)
+    return [_at(numbers, ends, one) for one in wanted] if isinstance(wanted, list) else _at(numbers, ends, wanted)
 
 
-def _in_order(values: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The values that count, each as often as it does."""
+def _in_order(values: list[Any]) -> tuple[_Floats, _Ints]:
+    """The values that count, sorted, and how many there are up to each, as often as it counts."""
     pairs = [tuple(value.values()) if isinstance(value, dict) else (value, 1) for value in values if value is not None]
     kept = [(value, times) for value, times in pairs if value is not None and times is not None and times > 0]
-    return np.sort(np.repeat(np.array([value for value, _ in kept], np.float64), [times for _, times in kept]))
+    numbers = np.array([value for value, _ in kept], np.float64)
+    order = np.argsort(numbers)
+    return numbers[order], np.cumsum(np.array([times for _, times in kept], np.int64)[order])
 
 
-def _at(numbers: np.ndarray[Any, np.dtype[np.float64]], wanted: Any) -> float:
+def _at(numbers: _Floats, ends: _Ints, wanted: Any) -> float:
     share = float(wanted)
     if not 0 <= share <= 1:
         raise ValueError(f"PERCENTILE: {share} is not between 0 and 1")
-    place = (len(numbers) - 1) * share
-    low, high = numbers[int(np.floor(place))], numbers[int(np.ceil(place))]
-    return float(low + (high - low) * (place - np.floor(place)))
+    place = (int(ends[-1]) - 1) * share
+    low, high = numbers[np.searchsorted(ends, [np.floor(place), np.ceil(place)], side="right")]
+    return float(low if low == high else low + (high - low) * (place - np.floor(place)))
 
 
 FUNCTIONS: Final = (ScalarFunction("PERCENTILE", (s.ARRAY, s.ANY), _type, _percentiles, nullable=True, fallible=True),)

@@ -326,6 +326,12 @@ _KEPT = (
         "INSERT INTO sink_t SELECT PERCENTILE(a, ARRAY[0.0, 0.5]), PERCENTILE(a, 0.5, a) FROM letters",
     ),
     _program(
+        "percentile-of-large-weights",
+        _LETTERS,
+        sink(["w DOUBLE"], ["3.0"], []),
+        "INSERT INTO sink_t SELECT PERCENTILE(a, 0.5, CASE a WHEN 3 THEN 9000000000000 ELSE 1 END) FROM letters",
+    ),
+    _program(
         "percentile-of-rows-that-change",
         _SCORES,
         sink(["p DOUBLE"], ["2.25"], ["-U[2.25]", "+U[3.5]"]),
