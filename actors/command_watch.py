@@ -7,6 +7,7 @@ One for each job manager, in its event loop. Which commands there are, and where
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ class CommandWatch:
         self._notes = notes
         self._manager = manager
         self._obeyed: dict[str, asyncio.Task[Any]] = {}
-        self._late: set[asyncio.Task[None]] = set()
+        self._late: dict[str, asyncio.Task[None]] = {}
 
     async def obey(self, command: RecordedCommand) -> Any:
         """Do what a command says, once, however often it comes; then it is forgotten."""
@@ -47,10 +48,13 @@ class CommandWatch:
         """Do what calls have asked for that have not come here, or came to the manager before, until the job ends."""
         while not self._shell.report.done():
             await asyncio.sleep(_LOOK_SECONDS)
-            for command in await asyncio.to_thread(lambda: list(recorded(self._notes, self._manager))):
-                late = asyncio.ensure_future(self._obey_late(command))
-                self._late.add(late)
-                late.add_done_callback(self._late.discard)
+            commands: list[RecordedCommand] = []
+            # The head of the cluster may be away for a while: what Ray raises then is written nowhere.
+            with contextlib.suppress(Exception):
+                commands = await asyncio.to_thread(lambda: list(recorded(self._notes, self._manager)))
+            for command in commands:
+                if command.token not in self._obeyed and command.token not in self._late:
+                    self._late[command.token] = asyncio.ensure_future(self._obey_late(command))
 
     async def _obey(self, command: RecordedCommand) -> Any:
         try:

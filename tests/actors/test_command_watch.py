@@ -111,6 +111,24 @@ def test_a_command_whose_call_never_came_is_found_and_done(method: Any, asked: e
     assert run(use) == ([asked], [])
 
 
+def test_commands_are_found_again_when_the_head_of_the_cluster_was_away() -> None:
+    async def use(notes: FakeNotes) -> Any:
+        record(notes, "manager", new_command("cancel"))
+        away, names = iter([True, True]), notes.names
+
+        def asked_for(prefix: str) -> list[str]:
+            if next(away, False):
+                raise ConnectionError("the head is away")
+            return names(prefix)
+
+        notes.names = asked_for  # type: ignore[method-assign]
+        shell: Any = FakeShell()
+        await CommandWatch(shell, notes, "manager").run()
+        return shell.asked
+
+    assert run(use)[0] == [ev.CancelJob()]
+
+
 def test_a_savepoint_waits_until_the_job_runs_again_and_a_cancel_does_not() -> None:
     async def use(notes: FakeNotes) -> Any:
         shell: Any = FakeShell(ends=False)
