@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 
 _MIN_ROWS: Final = 32_768
-"""Fewer waiting rows than this are not worth a merge with the base; so many are worth a segment of their own."""
+"""Fewer waiting rows than this are not worth a merge with the base; larger segments are merged with nothing else."""
 _FAN_IN: Final = 16
 """How many small segments, made of equally many others, become one."""
 
@@ -57,7 +57,7 @@ class SegmentedTable:
         while len(self._levels) >= _FAN_IN and self._levels[-_FAN_IN] == self._levels[-1]:
             newest = self._segments[-_FAN_IN:]
             rows = sum(segment.num_rows for segment in newest)
-            if rows > _MIN_ROWS:
+            if max(segment.num_rows for segment in newest) > _MIN_ROWS:
                 return
             merged = self._combine(concat_tables(newest))
             self._waiting_rows += merged.num_rows - rows

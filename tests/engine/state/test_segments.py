@@ -99,3 +99,12 @@ def test_a_column_of_nulls_takes_the_type_that_others_give_it() -> None:
     joined = concat_tables([pa.table({"n": pa.nulls(1)}), pa.table({"n": [1]})])
     assert joined.schema.field("n").type == pa.int64()
     assert joined["n"].to_pylist() == [None, 1]
+
+
+def test_a_read_looks_through_few_parts_when_segments_are_neither_small_nor_large() -> None:
+    table = SegmentedTable(Totals())
+    table.append(segment({str(key): 1 for key in range(200_000)}))
+    for begin in range(0, 200_000, 4_000):
+        table.append(segment({str(begin + key): 1 for key in range(4_000)}))
+    assert len(table.parts) < 32
+    assert set(as_dict(table.compact()).values()) == {2}
