@@ -35,8 +35,8 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 USER_HEADER: Final = "x-forwarded-user"
 GROUPS_HEADER: Final = "x-forwarded-groups"
 """By these a proxy says whom it has logged in, with commas between the groups."""
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip", USER_HEADER)
-"""Whoever has one of these comes from elsewhere, even if by a proxy on this machine."""
+_FORWARDED: Final = ("forwarded", "via", "x-real-ip", "x-forwarded-")
+"""Whoever has a header that begins so comes from elsewhere, even if by a proxy on this machine."""
 _READS: Final = ("GET", "HEAD")
 _OPEN: Final = ("/", "/v1/session", "/v1/health")
 """Paths that tell nothing, and so ask for no token; the pages and what belongs to them are `/pages/...`."""
@@ -175,7 +175,7 @@ class Guard:
         if client is not None and client[0] in access.proxies and headers.get(USER_HEADER):
             groups = {group.strip() for group in headers.get(GROUPS_HEADER, "").split(",")}
             return Role.OPERATOR if groups & {*access.operators} else Role.VIEWER
-        is_near = host in LOOPBACK and not any(name in headers for name in _FORWARDED)
+        is_near = host in LOOPBACK and not any(name.startswith(_FORWARDED) for name in headers)
         return access.open_to if is_near else Role.NOBODY
 
 

@@ -109,6 +109,7 @@ def test_its_own_names_are_served(serve: Serve, host: str) -> None:
     [
         {"Host": "console.example"},
         {"X-Forwarded-For": "203.0.113.9"},
+        {"X-Forwarded-Proto": "https"},
         {"Forwarded": "for=203.0.113.9"},
         {"Via": "1.1 proxy"},
         {"X-Forwarded-User": "ann"},
