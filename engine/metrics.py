@@ -200,8 +200,9 @@ def _report_task(task: int, subtasks: Sequence[SubtaskMetrics]) -> Iterable[Oper
     known = [subtask.operators for subtask in subtasks if subtask.operators]
     for number, (name, _) in enumerate(known[0] if known else ()):
         counters = [operators[number][1] for operators in known]
-        watermark = min(counter.watermark for counter in counters)
-        input_watermark = min(counter.input_watermark for counter in counters)
+        is_whole = len(known) == len(subtasks)
+        watermark = min(counter.watermark for counter in counters) if is_whole else MIN_TIMESTAMP
+        input_watermark = min(counter.input_watermark for counter in counters) if is_whole else MIN_TIMESTAMP
         yield OperatorReport(
             task=task,
             number=number,
