@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.changelog.inputs import distinct_keys
@@ -198,6 +199,8 @@ class ColumnPartitions:
         batch = saved_rows(table, self._columns, self._where)
         if batch is None:
             return
+        # What the other search keeps for PREV stands before the rows that are searched; nothing here asks for it.
+        batch = batch.filter(pc.greater_equal(batch.column(PLACE), 0))
         numbers, keys = distinct_keys(batch.columns[: len(self._keys)], batch.num_rows)
         order = np.lexsort([batch.column(PLACE).to_numpy(), numbers])
         batch, numbers = batch.take(pa.array(order)), numbers[order]

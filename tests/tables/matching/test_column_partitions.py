@@ -13,7 +13,7 @@ import pytest
 from penstock.engine.patterns.rows import column_search
 from penstock.engine.patterns.rows.automaton import RowAutomaton
 from penstock.engine.patterns.rows.syntax import shown
-from penstock.tables.lower.matching import operator
+from penstock.tables.lower.matching import column_partitions, operator
 from penstock.tables.lower.matching.column_partitions import runs_on_columns
 from penstock.tables.plan.row_references import RowMatch
 from tests.tables.matching.test_row_patterns import (
@@ -36,6 +36,7 @@ _MEASURES = (
 def nothing_is_kept_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are not needed any more are forgotten at once."""
     monkeypatch.setattr(column_search, "_MIN_GARBAGE", 0)
+    monkeypatch.setattr(column_partitions, "_MIN_IDLE", -1)
 
 
 def test_random_clauses_find_what_the_definition_says(monkeypatch: pytest.MonkeyPatch) -> None:
