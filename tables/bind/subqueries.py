@@ -180,7 +180,9 @@ def _of_from(queries: QueryBinder, body: q.Select, outer: Scope, takes_values: b
     values: tuple[Expression, ...] = ()
     if takes_values:
         if any(isinstance(item.value, n.Star) for item in body.items):
-            raise queries.source.unsupported(body.at, "name the columns of a query of IN or ANY")
+            raise queries.source.unsupported(
+                body.at, "name the columns of a query of IN, ANY or ALL that names outer columns"
+            )
         values = tuple(binder.bind(item.value) for item in body.items)
     return _Inner(node, values, tuple(tests))
 
