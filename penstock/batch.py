@@ -11,7 +11,6 @@ from penstock.engine.errors import ConfigurationError, nearest
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job.handle import JobHandle, ResultConsumer, new_job_id
 from penstock.job_folders import Start
-from penstock.savepoints.savepoint_files import new_folder, savepoint_url
 from penstock.savepoints.storage import check_writable
 
 if TYPE_CHECKING:
@@ -98,6 +97,8 @@ def checked_target(savepoint_to: str, in_batch: bool) -> str:
             f"savepoint_to={savepoint_to!r} is for batch jobs, which end with a savepoint when their input does: set "
             "mode='batch', or take a savepoint of the streaming job with stop() or savepoint() of its handle"
         )
+    from penstock.savepoints.savepoint_files import new_folder, savepoint_url
+
     url = savepoint_url(str(savepoint_to))
     if url.startswith("memory://"):
         raise ConfigurationError(f"{url}: the executors of a batch job cannot write to the memory of this process")

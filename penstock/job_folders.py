@@ -19,7 +19,6 @@ from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.handle import DEFAULT_NAME, JobHandle, new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
-from penstock.savepoints.runs import state_to_resume
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint
 
@@ -106,6 +105,8 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
     storage, savepoints = _folders(checkpoints)
     if storage.startswith("ray://"):
         raise ConfigurationError(f"a job is resumed from storage that outlives its cluster, which {storage} does not")
+    from penstock.savepoints.runs import state_to_resume
+
     found = state_to_resume(name, storage, savepoints)
     if found is None and resume == "latest":
         raise RestoreError(

@@ -137,7 +137,7 @@ def test_a_killed_worker_ends_the_job_at_once() -> None:
 
     env = StreamEnvironment(parallelism=1)
     numbers(env, 1000).map(die).collect()
-    with pytest.raises(JobFailedError, match=r"process \d+ was killed, or has crashed") as caught:
+    with pytest.raises(JobFailedError, match="was killed, or has crashed") as caught:
         env.execute("killed")
     assert "class_name" not in str(caught.value)
     assert isinstance(caught.value.__cause__, WorkerLostError)
