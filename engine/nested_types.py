@@ -11,7 +11,7 @@ import pyarrow as pa
 
 
 def readable(kind: pa.DataType) -> pa.DataType:
-    """The type whose values Arrow reads as Python's own: what has nanoseconds comes as pandas' classes."""
+    """The type whose values Arrow takes and gives whole as Python's own: what has nanoseconds is pandas' classes."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     if pa.types.is_duration(kind):

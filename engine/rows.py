@@ -320,7 +320,7 @@ class ColumnConverter:
             kind = _inferred(plain, kind)
             return pa.array(plain, type=kind), kind
         _check_fit(plain, kind)
-        carrier = _carrier(kind)
+        carrier = readable(kind)
         array = pa.array(plain, type=carrier)
         return (array if carrier == kind else array.cast(kind)), kind
 
@@ -509,27 +509,6 @@ _TAKES: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[str]], ...]] 
     (pa.types.is_struct, frozenset({"dict"})),
     (pa.types.is_map, frozenset({"dict", "list"})),
 )
-
-
-def _carrier(kind: pa.DataType) -> pa.DataType:
-    """A type that takes Python's values whole, so that the cast to `kind` complains of what it would lose."""
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    if pa.types.is_duration(kind):
-        return pa.duration("us")
-    if pa.types.is_time(kind):
-        return pa.time64("us")
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_carrier(kind.value_type)))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_carrier(kind.value_type)))
-    if pa.types.is_fixed_size_list(kind):
-        return pa.list_(kind.value_field.with_type(_carrier(kind.value_type)), kind.list_size)
-    if pa.types.is_map(kind):
-        return pa.map_(_carrier(kind.key_type), _carrier(kind.item_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_carrier(field.type)) for field in kind])
-    return kind
 
 
 # --- values -------------------------------------------------------------------------------------------------
