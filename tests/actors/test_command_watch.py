@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,25 +14,7 @@ from penstock.actors.command_watch import CommandWatch
 from penstock.actors.recorded_commands import new_command, record, recorded
 from penstock.engine.errors import CheckpointError
 from penstock.engine.job import events as ev
-
-
-class FakeNotes:
-    """Notes in this process."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def put(self, name: str, text: str) -> None:
-        self.texts[name] = text
-
-    def get(self, name: str) -> str | None:
-        return self.texts.get(name)
-
-    def names(self, prefix: str) -> list[str]:
-        return [name for name in self.texts if name.startswith(prefix)]
-
-    def remove(self, name: str) -> None:
-        self.texts.pop(name, None)
+from tests.actors.notes import InMemory
 
 
 class FakeShell:
@@ -66,8 +48,8 @@ def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_LOOK_SECONDS", 0)
 
 
-def run(use: Callable[[FakeNotes], Awaitable[Any]]) -> Any:
-    notes = FakeNotes()
+def run(use: Callable[[InMemory], Awaitable[Any]]) -> Any:
+    notes = InMemory()
 
     async def main() -> Any:
         return await asyncio.wait_for(use(notes), 30)
@@ -78,7 +60,7 @@ def run(use: Callable[[FakeNotes], Awaitable[Any]]) -> Any:
 def test_a_command_that_comes_twice_is_done_once_and_answers_both() -> None:
     command = new_command("stop", "file:///savepoints")
 
-    async def use(notes: FakeNotes) -> Any:
+    async def use(notes: InMemory) -> Any:
         record(notes, "manager", command)
         shell: Any = FakeShell("file:///savepoints/1")
         watch = CommandWatch(shell, notes, "manager")
@@ -99,7 +81,7 @@ def test_a_command_that_comes_twice_is_done_once_and_answers_both() -> None:
     ],
 )
 def test_a_command_whose_call_never_came_is_found_and_done(method: Any, asked: ev.Command) -> None:
-    async def use(notes: FakeNotes) -> Any:
+    async def use(notes: InMemory) -> Any:
         record(notes, "manager", new_command(method))
         record(notes, "another manager", new_command("cancel"))
         shell: Any = FakeShell()
@@ -112,11 +94,11 @@ def test_a_command_whose_call_never_came_is_found_and_done(method: Any, asked: e
 
 
 def test_commands_are_found_again_when_the_head_of_the_cluster_was_away() -> None:
-    async def use(notes: FakeNotes) -> Any:
+    async def use(notes: InMemory) -> Any:
         record(notes, "manager", new_command("cancel"))
         away, names = iter([True, True]), notes.names
 
-        def asked_for(prefix: str) -> list[str]:
+        def asked_for(prefix: str) -> Sequence[str]:
             if next(away, False):
                 raise ConnectionError("the head is away")
             return names(prefix)
@@ -130,7 +112,7 @@ def test_commands_are_found_again_when_the_head_of_the_cluster_was_away() -> Non
 
 
 def test_a_savepoint_waits_until_the_job_runs_again_and_a_cancel_does_not() -> None:
-    async def use(notes: FakeNotes) -> Any:
+    async def use(notes: InMemory) -> Any:
         shell: Any = FakeShell(ends=False)
         shell.brain.is_coming_back = True
         record(notes, "manager", new_command("stop"))
@@ -152,7 +134,7 @@ def test_a_savepoint_waits_until_the_job_runs_again_and_a_cancel_does_not() -> N
 
 
 def test_a_late_command_that_is_refused_is_a_line_of_the_log_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
-    async def use(notes: FakeNotes) -> None:
+    async def use(notes: InMemory) -> None:
         record(notes, "manager", new_command("drain"))
         shell: Any = FakeShell(CheckpointError("no checkpoints are configured"))
         await CommandWatch(shell, notes, "manager").run()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from penstock.actors.ended_jobs import KEPT, end_of, ended_jobs, note_end
@@ -12,26 +10,7 @@ from penstock.actors.registry import JobControl, find_job, list_jobs
 from penstock.engine.errors import JobCancelledError, JobError, JobFailedError, NoAnswerError, WorkerLostError
 from penstock.engine.job.info import EventTimeWait, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
-
-
-class InMemory:
-    """A table of notes."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, str] = {}
-
-    def put(self, name: str, text: str) -> None:
-        self.texts[name] = text
-
-    def get(self, name: str) -> str | None:
-        return self.texts.get(name)
-
-    def names(self, prefix: str) -> Sequence[str]:
-        return sorted(name for name in self.texts if name.startswith(prefix))
-
-    def remove(self, name: str) -> None:
-        self.texts.pop(name, None)
-
+from tests.actors.notes import InMemory
 
 FAILED = JobInfo(
     "orders-1",
