@@ -62,6 +62,13 @@ def test_a_subtask_that_is_just_being_started_hides_no_other() -> None:
     assert report([begins]).operators == ()
 
 
+def test_event_time_is_not_told_while_a_subtask_is_missing() -> None:
+    known = SubtaskMetrics(1, 1, [("map", OperatorMetrics(watermark=9, input_watermark=9))])
+    (whole,), (partly,) = report([known]).operators, report([known, SubtaskMetrics(1, 0)]).operators
+    assert (whole.current_watermark, whole.current_input_watermark) == (9, 9)
+    assert (partly.current_watermark, partly.current_input_watermark) == (None, None)
+
+
 def test_a_metric_that_is_not_there_is_named_with_those_that_are() -> None:
     operator = OperatorReport(1, 0, "map", 1, 0, 0, 0, 0.0, 0.0, None)
     with pytest.raises(KeyError, match="operator 'map' has no metric 'x'; it has: none"):
