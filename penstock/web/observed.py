@@ -102,7 +102,7 @@ class Observed:
 
     Args:
         ended: jobs that had ended before this server began, the newest last.
-        on_end: told of a job each time that it is seen to have ended; None: nobody wants to know.
+        on_end: told of a job each time that it is seen to have ended, before that is shown; None: nobody wants to know.
     """
 
     def __init__(self, ended: Iterable[JobInfo] = (), on_end: Callable[[JobInfo], None] | None = None) -> None:
@@ -139,6 +139,9 @@ class Observed:
         if info.status.ended:
             # It has no rates any more.
             seen.totals.clear()
+            if self._on_end is not None:
+                # Before it is shown: whoever sees the end may end this process.
+                self._on_end(info)
         with self._changing:
             seen.view = view
             for task, point in points:
@@ -147,8 +150,6 @@ class Observed:
             self._jobs.pop(info.id, None)
             self._jobs[info.id] = seen
             self._forget()
-        if info.status.ended and self._on_end is not None:
-            self._on_end(info)
         return view
 
     def _view(

@@ -93,6 +93,19 @@ def test_a_job_whose_manager_is_away_is_being_restarted() -> None:
     assert status_of(observed.jobs()[0]) is JobStatus.RUNNING
 
 
+def test_the_end_of_a_job_is_written_down_before_anybody_is_shown_it() -> None:
+    shown: list[JobStatus] = []
+
+    def write(info: JobInfo) -> None:
+        shown.extend(view.info.status for view in observed.jobs() if view.info.id == info.id)
+
+    observed = Observed(on_end=write)
+    observed.see(ORDERS, [], 1.0, 1)
+    observed.see(replace(ORDERS, status=JobStatus.CANCELLED), [], 2.0, 2)
+    assert shown == [JobStatus.RUNNING]
+    assert observed.jobs()[0].info.status is JobStatus.CANCELLED
+
+
 def test_jobs_are_found_by_id_and_running_ones_by_name() -> None:
     observed = Observed([replace(ORDERS, id="orders-0", status=JobStatus.FAILED)])
     observed.see(ORDERS, [], 1.0, 1)
