@@ -98,7 +98,7 @@ from .engine.windows.windows import TimeWindow
 from .environment import StreamEnvironment
 from .queryable_state import checkpointed_state, state
 from .recovery import checkpoints, exponential_delay, failure_rate, fixed_delay, no_restart
-from .tables.functions.user import arrow_udf, udaf, udf, udtf
+from .tables.udf import arrow_udf, udaf, udf, udtf
 
 __version__: str
 

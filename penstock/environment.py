@@ -360,7 +360,9 @@ class StreamEnvironment:
         if self._tables is None:
             from penstock.table_environment import tables_of
 
-            self._tables = tables_of(self, lambda: self._program.graph)
+            self._tables = tables_of(
+                self.from_source, self.from_collection, self.configure, lambda: self._program.graph
+            )
         return self._tables
 
     def sql(self, statement: str) -> Table | None:

@@ -5,33 +5,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
+import pyarrow as pa
+
+from penstock.engine.api.streams import DataStream
+from penstock.engine.connectors import Source
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.table_connectors.registry import CONNECTORS
 from penstock.tables.environment import TableEnvironment
 from penstock.tables.upgrade import SavedOperator
 
-if TYPE_CHECKING:
-    from penstock.environment import StreamEnvironment
 
-
-def tables_of(environment: StreamEnvironment, graph: Callable[[], GraphBuilder]) -> TableEnvironment:
+def tables_of(
+    from_source: Callable[[Source, str], DataStream],
+    from_rows: Callable[[pa.Table], DataStream],
+    configure: Callable[[Mapping[str, object]], None],
+    graph: Callable[[], GraphBuilder],
+) -> TableEnvironment:
     """The tables of an environment.
 
     Args:
-        environment: whose programs read and write them.
+        from_source, from_rows, configure: verbs of the environment.
         graph: the program that is being written.
     """
-    return TableEnvironment(
-        environment.from_source,
-        environment.from_collection,
-        CONNECTORS,
-        environment.configure,
-        graph,
-        saved_operators,
-    )
+    return TableEnvironment(from_source, from_rows, CONNECTORS, configure, graph, saved_operators)
 
 
 def saved_operators(path: str) -> Sequence[SavedOperator]:

@@ -13,7 +13,8 @@ from typing import Final
 
 from penstock.engine.errors import ConfigurationError, SqlError, nearest
 from penstock.tables.bind.inserts import bind_insert
-from penstock.tables.bind.query_binder import QueryContext, bind_query
+from penstock.tables.bind.queries import QueryContext
+from penstock.tables.bind.query_binder import bind_query
 from penstock.tables.bind.table_binder import check_table
 from penstock.tables.bind.user_calls import resolved
 from penstock.tables.catalog.catalog import CATALOG, Catalog, CatalogTable, CatalogView, quoted
@@ -21,13 +22,13 @@ from penstock.tables.catalog.changes import changed_by, changed_like
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.catalog.texts import table_text
 from penstock.tables.functions.user import UserFunction
-from penstock.tables.functions.user_functions import UserFunctions
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.nodes import Identifier, Name
 from penstock.tables.parse.statement_parser import parse_statement
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import SinkPlan
+from penstock.tables.user_functions import UserFunctions
 
 _CATALOG_TYPE: Final = "generic_in_memory"
 _CATALOG_OPTIONS: Final = ("type", "default-database")

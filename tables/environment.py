@@ -19,14 +19,15 @@ from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, PenstockError, SqlError, nearest
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.tables.bind.inserts import bind_insert
-from penstock.tables.bind.query_binder import QueryContext, bind_query
+from penstock.tables.bind.queries import QueryContext
+from penstock.tables.bind.query_binder import bind_query
 from penstock.tables.bind.user_calls import resolved
 from penstock.tables.catalog.catalog import Catalog, PlannedTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.definitions import Definitions
 from penstock.tables.functions.user import UserFunction
-from penstock.tables.functions.user_functions import UserFunctions
-from penstock.tables.lower.lowering import Lowering
+from penstock.tables.lower.base import Lowering
+from penstock.tables.lower.lowering import LOWERED
 from penstock.tables.lower.sinks import write
 from penstock.tables.lower.uids import Placed, StatementUids
 from penstock.tables.parse import statements as s
@@ -42,6 +43,7 @@ from penstock.tables.shows import Shows
 from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
 from penstock.tables.upgrade import SavedOperator, upgrade
+from penstock.tables.user_functions import UserFunctions
 
 _BOOLEANS: Final = ("true", "false")
 OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -293,7 +295,9 @@ class TableEnvironment:
 
     def _lowering(self, uids: StatementUids) -> Lowering:
         ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
-        return Lowering(self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, ttl_ms)
+        return Lowering(
+            LOWERED, self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, ttl_ms
+        )
 
     def _context(self, source: SqlText) -> QueryContext:
         options = {key: self.option(key) for key in OPTIONS}

@@ -13,17 +13,18 @@ import pyarrow as pa
 
 from penstock.engine.errors import nearest
 from penstock.tables.bind.expression_binder import CONDITIONALS
-from penstock.tables.bind.query_binder import QueryContext, bind_view
+from penstock.tables.bind.queries import QueryContext
+from penstock.tables.bind.query_binder import bind_view
 from penstock.tables.bind.table_binder import bind_table, primary_key
 from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Entry, Place, PlannedTable, StreamTable
 from penstock.tables.catalog.texts import shown_table, shown_view
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
-from penstock.tables.functions.user_functions import UserFunctions
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.nodes import Name
 from penstock.tables.plan.nodes import INSERT_ONLY, Column
+from penstock.tables.user_functions import UserFunctions
 
 
 @dataclass(frozen=True, slots=True)

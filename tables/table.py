@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
@@ -18,9 +18,6 @@ from penstock.tables.plan.changelog import changelog_mode, shown_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
 from penstock.tables.types import SqlType
-
-if TYPE_CHECKING:
-    from penstock.tables.environment import TableEnvironment
 
 _CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
 OP = "op"
@@ -38,6 +35,23 @@ class Origin:
     at: int
 
 
+class Tables(Protocol):
+    """What a table asks of the environment that it belongs to; `TableEnvironment` is the one that answers."""
+
+    @property
+    def zone(self) -> str:
+        """The session's time zone."""
+
+    def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
+        """The result of a query that may also name the tables `tables`."""
+
+    def insert(self, name: str, plan: PlanNode) -> None:
+        """Add a sink to the program: the rows of a plan go into the table `name`."""
+
+    def lowered(self, node: PlanNode) -> DataStream:
+        """The stream of a plan's rows."""
+
+
 class Table:
     """The result of a query: rows that come, and, where results change, go again.
 
@@ -50,7 +64,7 @@ class Table:
         [{'b': 2}, {'b': 3}]
     """
 
-    def __init__(self, environment: TableEnvironment, plan: PlanNode, origin: Origin | None = None) -> None:
+    def __init__(self, environment: Tables, plan: PlanNode, origin: Origin | None = None) -> None:
         self._environment = environment
         self._plan = plan
         self._origin = origin
@@ -210,7 +224,7 @@ class Table:
 
     def to_changelog(self) -> DataStream:
         """The changes as a stream: the column `op` (+I, -U, +U, -D), then the table's."""
-        from penstock.tables.lower.lowering import schema_of
+        from penstock.tables.lower.base import schema_of
         from penstock.tables.types import STRING
 
         if any(column.name == OP for column in self._plan.columns):

@@ -5,20 +5,18 @@ Queries as values, EXISTS, IN and LATERAL are joined by these columns then. It s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggregate, nodes_in
+from penstock.tables.building import call, converted
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.common_types import comparable_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import PlanNode
-
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Correlated:
     width: int
     outer: tuple[n.Node, ...]
 
-    def tests(self, queries: QueryBinder, scope: Scope, first: int) -> list[Expression]:
+    def tests(self, queries: Queries, scope: Scope, first: int) -> list[Expression]:
         """The comparisons, over the outer columns and those of `node`, which begin at place `first`."""
         binder = ExpressionBinder(queries.source, scope)
         columns = self.node.columns[self.width :]
@@ -45,7 +43,7 @@ class Correlated:
         ]
 
 
-def compared(queries: QueryBinder, operator: str, one: Expression, other: Expression, at: int) -> Expression:
+def compared(queries: Queries, operator: str, one: Expression, other: Expression, at: int) -> Expression:
     """A comparison of two values.
 
     Raises:
@@ -57,19 +55,17 @@ def compared(queries: QueryBinder, operator: str, one: Expression, other: Expres
     return call(operator, converted(one, common), converted(other, common))
 
 
-def equal(queries: QueryBinder, one: Expression, other: Expression, at: int) -> Expression:
+def equal(queries: Queries, one: Expression, other: Expression, at: int) -> Expression:
     """Whether two values are the same."""
     return compared(queries, "=", one, other, at)
 
 
-def correlated(queries: QueryBinder, query: q.Query, outer: Scope) -> Correlated | None:
+def correlated(queries: Queries, query: q.Query, outer: Scope) -> Correlated | None:
     """The query freed of outer columns; None where it names none in its WHERE.
 
     Raises:
         SqlUnsupportedError: outer columns stand elsewhere than in WHERE, or are not compared by `=`.
     """
-    from penstock.tables.bind.select_binder import SelectBinder, is_aggregate, nodes_in
-
     body = query.body
     if not isinstance(body, q.Select) or body.source is None or body.where is None or query.ctes:
         return None
@@ -90,45 +86,22 @@ def correlated(queries: QueryBinder, query: q.Query, outer: Scope) -> Correlated
     freed = replace(body, items=(*body.items, *named), where=conjunction_of(local), group_by=group_by)
     if query.limit is not None and (body.group_by is not None or not has_groups):
         freed = _cut(queries, freed, query, keys, has_groups)
-    node = SelectBinder(queries, freed).bind((), (None, 0))
+    node = queries.body(freed)
     return Correlated(node, len(node.columns) - len(keys), tuple(value for _, value in pairs))
 
 
-def conjuncts_of(node: n.Node) -> list[n.Node]:
-    """The conditions that AND joins."""
-    found: list[n.Node] = []
-    waiting = [node]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, n.Binary) and part.operator == "AND":
-            waiting += [part.right, part.left]
-        else:
-            found.append(part)
-    return found
-
-
-def conjunction_of(parts: Sequence[n.Node]) -> n.Node | None:
-    """Conditions joined by AND; None of none."""
-    found: n.Node | None = None
-    for part in parts:
-        found = part if found is None else n.Binary(part.at, "AND", found, part)
-    return found
-
-
 def _names(node: n.Node) -> list[n.Name]:
-    from penstock.tables.bind.select_binder import nodes_in
-
     return [part for part in nodes_in(node) if isinstance(part, n.Name)]
 
 
-def _names_outer(queries: QueryBinder, part: n.Node, inner: Scope, outer: Scope) -> bool:
+def _names_outer(queries: Queries, part: n.Node, inner: Scope, outer: Scope) -> bool:
     return any(
         inner.find(name, queries.source) is None and outer.find(name, queries.source) is not None
         for name in _names(part)
     )
 
 
-def _pair(queries: QueryBinder, part: n.Node, inner: Scope, outer: Scope) -> tuple[n.Node, n.Node]:
+def _pair(queries: Queries, part: n.Node, inner: Scope, outer: Scope) -> tuple[n.Node, n.Node]:
     """The inner and the outer side of a comparison."""
     if isinstance(part, n.Binary) and part.operator == "=":
         for one, other in ((part.left, part.right), (part.right, part.left)):
@@ -140,9 +113,7 @@ def _pair(queries: QueryBinder, part: n.Node, inner: Scope, outer: Scope) -> tup
     )
 
 
-def _cut(
-    queries: QueryBinder, select: q.Select, query: q.Query, keys: tuple[n.Node, ...], has_groups: bool
-) -> q.Select:
+def _cut(queries: Queries, select: q.Select, query: q.Query, keys: tuple[n.Node, ...], has_groups: bool) -> q.Select:
     """LIMIT for each outer row: the first rows of each value of the keys."""
     at, limit = query.at, query.limit
     if has_groups or select.distinct or select.qualify is not None or query.offset is not None:

@@ -13,45 +13,24 @@ from penstock.engine.errors import nearest
 from penstock.tables import types as t
 from penstock.tables.bind import literals
 from penstock.tables.bind.scopes import Scope, field_of
-from penstock.tables.bind.user_calls import bound_user_call, typed
-from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, FunctionCall
+from penstock.tables.bind.user_calls import typed_arguments
+from penstock.tables.building import call, chain, converted
+from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, UserCall
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES, RANKS
 from penstock.tables.functions.casts import castable
 from penstock.tables.functions.common_types import common_type, comparable_type
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.functions.temporal import UNITS
+from penstock.tables.functions.user import UserFunctionKind
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
 from penstock.tables.parse.text import SqlText
 from penstock.tables.types import Kind, SqlType
 
 Hook = Callable[[n.Node], "Expression | None"]
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _NOT_NULL_TEXT: Final = t.STRING.with_nullable(False)
-
-
-def converted(expression: Expression, wanted: SqlType) -> Expression:
-    """The expression as a value of another type; itself where it has that type but for null."""
-    kind = wanted.with_nullable(expression.type.nullable)
-    if expression.type.same_as(wanted):
-        return expression
-    if isinstance(expression, Constant) and expression.value is None:
-        return Constant(wanted.with_nullable(True), None)
-    return Conversion(kind, expression)
-
-
-def call(name: str, *arguments: Expression) -> FunctionCall:
-    """A call whose arguments have fitting types."""
-    return FunctionCall(SCALAR_FUNCTIONS[name].result([a.type for a in arguments]), name, arguments)
-
-
-def chain(operator: str, conditions: Sequence[Expression]) -> Expression:
-    """Conditions joined by AND or OR, in their order; of a thousand it is a tree ten deep, which all can walk."""
-    parts = list(conditions)
-    while len(parts) > 1:
-        pairs = [parts[begin : begin + 2] for begin in range(0, len(parts), 2)]
-        parts = [call(operator, *pair) if len(pair) == 2 else pair[0] for pair in pairs]
-    return parts[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +100,9 @@ class ExpressionBinder:
             case n.Call():
                 return self._call(node)
             case n.UserCall():
-                return bound_user_call(self, node)
+                return _user_call(self, node)
             case n.Typed():
-                return typed(self, node)
+                return _typed(self, node)
             case n.ValueColumn():
                 return self.scope.column(node.place)
         return self._constructed(node)
@@ -335,11 +314,11 @@ class ExpressionBinder:
                     raise self.source.invalid(node.at, str(error)) from None
             case n.FieldOf():
                 return field_of(self.bind(node.operand), node.field, self.source)
-            case n.Subquery():
+            case q.Subquery():
                 raise self.source.unsupported(
                     node.at, "a query as a value may stand in WHERE, and in SELECT without aggregates; use a join"
                 )
-            case n.Exists() | n.InQuery() | n.Compared():
+            case q.Exists() | q.InQuery() | q.Compared():
                 raise self.source.unsupported(
                     node.at,
                     "EXISTS, IN, ANY and ALL with a query may only stand in WHERE, joined by AND; use a join elsewhere",
@@ -423,3 +402,34 @@ CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Nod
     "TYPEOF": _type_of,
 }
 """What binds the calls of functions that need not compute all their arguments, or none."""
+
+
+def _user_call(binder: ExpressionBinder, node: n.UserCall) -> UserCall:
+    """The bound call.
+
+    Raises:
+        SqlValidationError: no argument, or one of a type that the function does not take.
+    """
+    function = node.function
+    if function.kind is UserFunctionKind.COLUMNS and not node.arguments:
+        raise binder.source.invalid(
+            node.at, f"{node.name} is called with columns, which say how many rows there are; give it one, or use udf"
+        )
+    if function.kind is UserFunctionKind.AGGREGATE:
+        arguments = tuple(binder.bind(value) for value in node.arguments)
+    else:
+        arguments = tuple(_typed(binder, value) for value in typed_arguments(node.arguments, node.name, function))
+    return UserCall(function.returns.with_nullable(True), node.name, function, arguments)
+
+
+def _typed(binder: ExpressionBinder, node: n.Typed) -> Expression:
+    """An argument as the type that a function takes, where that loses nothing."""
+    bound = binder.bind(node.value)
+    if node.type is None:
+        return bound
+    common = common_type([bound.type, node.type])
+    if common is None or not common.same_as(node.type):
+        raise binder.source.invalid(
+            node.at, f"{node.function} takes {node.type} here, not {bound.type.with_nullable(True)}; cast it"
+        )
+    return converted(bound, node.type)

@@ -8,9 +8,10 @@ from typing import Final
 
 from penstock.engine.errors import SqlError
 from penstock.tables import types as t
-from penstock.tables.bind.correlated import conjunction_of
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow
+from penstock.tables.bind.syntax import conjunction_of
+from penstock.tables.building import call, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES

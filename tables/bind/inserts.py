@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from penstock.engine.changelog import ChangelogMode as EngineMode
 from penstock.engine.errors import nearest
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, converted
-from penstock.tables.bind.query_binder import QueryContext, bind_query
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import QueryContext
+from penstock.tables.bind.query_binder import bind_query
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.table_binder import physical_columns, primary_key
+from penstock.tables.building import converted
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.parse.statements import Insert

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.tables.bind.correlated import Correlated, correlated, equal
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.temporal_joins import as_of_join
+from penstock.tables.building import call, chain, converted
 from penstock.tables.expressions import Conditional, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import Column, Columns, Filter, Join, JoinKind, PlanNode, Project, unique_names
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
 
-
-def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
+def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     """The plan and the names of a join.
 
     Raises:
@@ -55,7 +53,7 @@ def bind_join(binder: QueryBinder, join: q.Join) -> tuple[PlanNode, Scope]:
     return _merged(binder, made, using, scope) if using and kind is JoinKind.FULL else (made, scope)
 
 
-def _ttl(binder: QueryBinder, side: Scope) -> int | None:
+def _ttl(binder: Queries, side: Scope) -> int | None:
     """What the hint STATE_TTL says of a side that is one table."""
     names = [member.name for member in side.members]
     return binder.ttls.get(names[0]) if len(names) == 1 and names[0] is not None else None
@@ -74,7 +72,7 @@ def joined_columns(left: Columns, right: Columns, kind: JoinKind) -> Columns:
     )
 
 
-def _condition(binder: QueryBinder, condition: n.Node, scope: Scope) -> Expression:
+def _condition(binder: Queries, condition: n.Node, scope: Scope) -> Expression:
     return ExpressionBinder(binder.source, scope).condition(condition, "ON")
 
 
@@ -87,7 +85,7 @@ def _shared_names(join: q.Join, left: Scope, right: Scope) -> tuple[n.Identifier
 
 
 def _using(
-    binder: QueryBinder, kind: str, using: tuple[n.Identifier, ...], scope: Scope, left_members: int
+    binder: Queries, kind: str, using: tuple[n.Identifier, ...], scope: Scope, left_members: int
 ) -> tuple[Expression, Scope]:
     """The condition, and the names: of the shared columns those of the side whose rows all come."""
     left = Scope(scope.members[:left_members], scope.columns)
@@ -109,7 +107,7 @@ def _without(members: tuple[Member, ...], names: frozenset[str]) -> tuple[Member
     return tuple(replace(member, hidden=member.hidden | (names & set(member.names))) for member in members)
 
 
-def _merged(binder: QueryBinder, join: Join, using: tuple[n.Identifier, ...], scope: Scope) -> tuple[PlanNode, Scope]:
+def _merged(binder: Queries, join: Join, using: tuple[n.Identifier, ...], scope: Scope) -> tuple[PlanNode, Scope]:
     """A FULL join whose shared columns have the value of the side that is there."""
     width = len(join.left.columns)
     values: list[Expression] = []
@@ -135,7 +133,7 @@ def _merged(binder: QueryBinder, join: Join, using: tuple[n.Identifier, ...], sc
 
 
 def _lateral(
-    binder: QueryBinder, join: q.Join, right: q.DerivedTable, found: Correlated, left: tuple[PlanNode, Scope]
+    binder: Queries, join: q.Join, right: q.DerivedTable, found: Correlated, left: tuple[PlanNode, Scope]
 ) -> tuple[PlanNode, Scope]:
     """The rows of a query that names columns before it, joined by what it compares with these."""
     if join.kind not in ("CROSS", "INNER", "LEFT"):
@@ -159,7 +157,7 @@ def _lateral(
 
 
 def _unnest(
-    binder: QueryBinder, join: q.Join, right: q.FunctionTable, left: PlanNode, scope: Scope
+    binder: Queries, join: q.Join, right: q.FunctionTable, left: PlanNode, scope: Scope
 ) -> tuple[PlanNode, Scope]:
     if join.kind not in ("CROSS", "INNER", "LEFT"):
         raise binder.source.unsupported(join.at, f"{join.kind} JOIN with {right.call.name} has no meaning")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from penstock.engine.errors import PatternError, nearest
 from penstock.engine.patterns.rows.automaton import compiled
 from penstock.engine.patterns.rows.syntax import variables_of
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.row_references import RowReferences
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.building import converted
 from penstock.tables.expressions import (
     Conversion,
     Expression,
@@ -33,11 +34,8 @@ from penstock.tables.plan.nodes import Column, Columns, MatchRecognize, PlanNode
 from penstock.tables.plan.row_references import Reference, ReferenceKind, RowDefinition, RowMatch
 from penstock.tables.types import Kind
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
 
-
-def bind_match(binder: QueryBinder, clause: m.MatchRecognize) -> MatchRecognize:
+def bind_match(binder: Queries, clause: q.MatchRecognize) -> MatchRecognize:
     """The plan of the clause over its table.
 
     Raises:
@@ -98,7 +96,7 @@ def _listed(columns: Columns) -> str:
 
 
 class _MatchBinder:
-    def __init__(self, source: SqlText, clause: m.MatchRecognize, node: PlanNode, scope: Scope) -> None:
+    def __init__(self, source: SqlText, clause: q.MatchRecognize, node: PlanNode, scope: Scope) -> None:
         self._source = source
         self._clause = clause
         self._node = node

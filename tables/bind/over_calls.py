@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.grouping import bound_aggregate
+from penstock.tables.building import call, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.common_types import common_type

@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from penstock.engine.errors import SqlError
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, converted
+from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import bind_join
 from penstock.tables.bind.match_binder import bind_match
+from penstock.tables.bind.queries import QueryContext
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.select_binder import SelectBinder
+from penstock.tables.bind.syntax import sort_key
 from penstock.tables.bind.table_binder import bind_table
 from penstock.tables.bind.table_functions import TABLE_FUNCTIONS, TableFunctionBinder
-from penstock.tables.catalog.catalog import Catalog, CatalogTable, CatalogView, PlannedTable, StreamTable
-from penstock.tables.catalog.connectors import Connectors
+from penstock.tables.building import converted
+from penstock.tables.catalog.catalog import CatalogTable, CatalogView, PlannedTable, StreamTable
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
-from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
     INSERT_ONLY,
@@ -37,32 +38,12 @@ from penstock.tables.plan.nodes import (
     Scan,
     SetOperation,
     Sort,
-    SortKey,
     Union,
     Unnest,
     Values,
     unique_names,
 )
 from penstock.tables.types import Kind
-
-
-@dataclass(frozen=True, slots=True)
-class QueryContext:
-    """What queries may refer to.
-
-    Args:
-        source: the text, for errors.
-        catalog: tables and views.
-        connectors: what tables are made of.
-        options: of SET.
-        common: the tables of WITH, by name: their plans.
-    """
-
-    source: SqlText
-    catalog: Catalog
-    connectors: Connectors
-    options: Mapping[str, str]
-    common: Mapping[str, PlanNode] = field(default_factory=dict)
 
 
 def bind_query(query: q.Query, context: QueryContext, outer: Scope | None = None) -> PlanNode:
@@ -241,7 +222,7 @@ class QueryBinder:
                 return self._function(relation)
             case q.Join():
                 return bind_join(self, relation)
-            case MatchRecognize():
+            case q.MatchRecognize():
                 return self._aliased(bind_match(self, relation), relation.alias, None)
 
     def _aliased(self, node: PlanNode, alias: q.Alias | None, name: str | None) -> tuple[PlanNode, Scope]:
@@ -362,9 +343,3 @@ def cast_to(node: PlanNode, kinds: list[t.SqlType]) -> PlanNode:
         for c, e in zip(node.columns, expressions, strict=True)
     )
     return Project(node, expressions, columns)
-
-
-def sort_key(item: n.OrderItem, column: int) -> SortKey:
-    """The key of one item of ORDER BY; null is the smallest value, as in Flink."""
-    nulls_first = not item.descending if item.nulls_first is None else item.nulls_first
-    return SortKey(column, item.descending, nulls_first)

@@ -11,9 +11,10 @@ from typing import Final
 
 from penstock.engine.errors import nearest
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import ExpressionBinder, Hook, call
+from penstock.tables.bind.expression_binder import ExpressionBinder, Hook
 from penstock.tables.bind.grouping import bound_aggregate
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.building import call
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n

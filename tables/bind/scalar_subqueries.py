@@ -7,12 +7,15 @@ IN become a mark that is null where nothing is met.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.tables.bind.correlated import Correlated, correlated, equal
-from penstock.tables.bind.expression_binder import ExpressionBinder, chain
+from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import joined_columns
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.syntax import is_aggregate, nodes_in
+from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
@@ -21,9 +24,6 @@ from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNode, Project, Sort, Values
 from penstock.tables.plan.rules.apply import rewritten_plan
-
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
 
 _VALUE: Final = "value$"
 _Tree = TypeVar("_Tree")
@@ -39,7 +39,7 @@ class ScalarSubqueries:
         scope: their names, and behind these the values, which have none.
     """
 
-    queries: QueryBinder
+    queries: Queries
     node: PlanNode
     scope: Scope
     _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
@@ -53,7 +53,7 @@ class ScalarSubqueries:
         """
 
         def change(part: Any) -> Any:
-            if isinstance(part, n.Subquery | n.Exists | n.InQuery):
+            if isinstance(part, q.Subquery | q.Exists | q.InQuery):
                 return self._value_of(part)
             return part if isinstance(part, q.Query) else None
 
@@ -63,7 +63,7 @@ class ScalarSubqueries:
         """A condition about a query, perhaps negated, with the values of queries in what is sought or compared."""
         if isinstance(node, n.Unary):
             return replace(node, operand=self.replaced_operand(node.operand))
-        if isinstance(node, n.InQuery | n.Compared):
+        if isinstance(node, q.InQuery | q.Compared):
             return replace(node, operand=self.replaced(node.operand))
         return node
 
@@ -71,23 +71,23 @@ class ScalarSubqueries:
         """What of an outer row decides a value; nothing where all rows have the same."""
         return self._outer[value.place]
 
-    def _value_of(self, node: n.Subquery | n.Exists | n.InQuery) -> n.Node:
+    def _value_of(self, node: q.Subquery | q.Exists | q.InQuery) -> n.Node:
         for known, value in self._known:
             if known == node:
                 return value
         match node:
-            case n.Subquery():
+            case q.Subquery():
                 made = self._scalar(node)
-            case n.Exists():
+            case q.Exists():
                 made = self._exists(node)
-            case n.InQuery():
+            case q.InQuery():
                 made = self._is_in(node)
         self._known.append((node, made))
         return made
 
     # A query as a value
 
-    def _scalar(self, subquery: n.Subquery) -> n.Node:
+    def _scalar(self, subquery: q.Subquery) -> n.Node:
         source, found = self.queries.source, correlated(self.queries, subquery.query, self.scope)
         inner = self.queries.query(subquery.query) if found is None else found.node
         width = len(inner.columns) if found is None else found.width
@@ -102,10 +102,8 @@ class ScalarSubqueries:
         value = n.ValueColumn(subquery.at, place)
         return value if found is None else self._counted(subquery, value)
 
-    def _counted(self, subquery: n.Subquery, value: n.Node) -> n.Node:
+    def _counted(self, subquery: q.Subquery, value: n.Node) -> n.Node:
         """A count is 0 where there are no rows; other aggregates are null."""
-        from penstock.tables.bind.select_binder import is_aggregate, nodes_in
-
         body = subquery.query.body
         assert isinstance(body, q.Select)
         item = body.items[0].value
@@ -120,15 +118,15 @@ class ScalarSubqueries:
 
     # EXISTS and IN as values
 
-    def _exists(self, node: n.Exists) -> n.Node:
+    def _exists(self, node: q.Exists) -> n.Node:
         marked = _marked(node.query)
         found = None if marked is None else correlated(self.queries, marked, self.scope)
         if found is None:
-            count = self._scalar(n.Subquery(node.at, _counting(node.query, node.at, ())))
+            count = self._scalar(q.Subquery(node.at, _counting(node.query, node.at, ())))
             return n.Binary(node.at, ">", _coalesced(count), n.NumberLiteral(node.at, "0"))
         return n.IsTest(node.at, n.ValueColumn(node.at, self._join_correlated(found)), "NULL", True)
 
-    def _is_in(self, node: n.InQuery) -> n.Node:
+    def _is_in(self, node: q.InQuery) -> n.Node:
         source = self.queries.source
         if correlated(self.queries, node.query, self.scope) is not None:
             raise source.unsupported(
@@ -149,13 +147,13 @@ class ScalarSubqueries:
         known = self._unless_null(node, mark, operand.type.nullable or column.type.nullable)
         return n.Unary(node.at, "NOT", known) if node.negated else known
 
-    def _unless_null(self, node: n.InQuery, mark: n.Node, nullable: bool) -> n.Node:
+    def _unless_null(self, node: q.InQuery, mark: n.Node, nullable: bool) -> n.Node:
         """IN by whether a value was met: null where it was not, and something that it was compared with is null."""
         if not nullable:
             return mark
         at = node.at
         rows, values = (
-            _coalesced(self._scalar(n.Subquery(at, _counting(node.query, at, counted))))
+            _coalesced(self._scalar(q.Subquery(at, _counting(node.query, at, counted))))
             for counted in ((), (n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),))),))
         )
         none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))

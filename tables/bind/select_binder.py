@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import Final
 
 from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, nearest
 from penstock.tables import types as t
-from penstock.tables.bind.correlated import conjunction_of, conjuncts_of
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
 from penstock.tables.bind.grouping import Grouping
 from penstock.tables.bind.over_calls import OverCalls
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.subqueries import bind_where, tested_query
+from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggregate, nodes_in, sort_key
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
-from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import (
@@ -34,10 +34,6 @@ from penstock.tables.plan.nodes import (
     unique_names,
 )
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
-
-
 _HINTS: Final = ("STATE_TTL", "LOOKUP", "BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "MULTI_JOIN")
 """STATE_TTL counts; the others say how a join is to be done, which is not theirs to choose here."""
 
@@ -45,7 +41,7 @@ _HINTS: Final = ("STATE_TTL", "LOOKUP", "BROADCAST", "SHUFFLE_HASH", "SHUFFLE_ME
 class SelectBinder:
     """Binds one SELECT."""
 
-    def __init__(self, queries: QueryBinder, select: q.Select) -> None:
+    def __init__(self, queries: Queries, select: q.Select) -> None:
         self._queries = queries
         self._source = queries.source
         self._select = select
@@ -243,8 +239,6 @@ class SelectBinder:
         expressions: Sequence[Expression],
         names: Sequence[str],
     ) -> tuple[list[Expression], tuple[SortKey, ...]]:
-        from penstock.tables.bind.query_binder import sort_key
-
         hidden: list[Expression] = []
         keys = []
         for item in order_by:
@@ -292,26 +286,3 @@ def _name_of(node: n.Node, place: int) -> str:
     if isinstance(node, n.Name):
         return node.parts[-1].name
     return f"EXPR${place}"
-
-
-def is_aggregate(node: n.Node) -> bool:
-    """Whether it is a call of an aggregate that is not over a window of rows."""
-    return isinstance(node, n.Call) and node.name in AGGREGATES and node.over is None
-
-
-def nodes_in(node: object) -> list[n.Node]:
-    """The node and all below it, but for queries in it and what is below an aggregate."""
-    found: list[n.Node] = []
-    _gather(node, found)
-    return found
-
-
-def _gather(node: object, found: list[n.Node]) -> None:
-    if isinstance(node, tuple):
-        for part in node:
-            _gather(part, found)
-    elif isinstance(node, n.Node) and not isinstance(node, q.Query):
-        found.append(node)
-        if not is_aggregate(node):
-            for field in fields(node):
-                _gather(getattr(node, field.name), found)

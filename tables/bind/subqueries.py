@@ -6,25 +6,24 @@ A condition of the inner query that names columns of the outer one is part of th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from penstock.tables.bind.correlated import compared, conjuncts_of, correlated, equal
-from penstock.tables.bind.expression_binder import ExpressionBinder, call, chain
+from penstock.tables.bind.correlated import compared, correlated, equal
+from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.syntax import conjuncts_of, is_aggregate, nodes_in
+from penstock.tables.building import call, chain
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import Filter, Join, JoinKind, PlanNode
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
-
-
-Tested: TypeAlias = n.Exists | n.InQuery | n.Compared
+Tested: TypeAlias = q.Exists | q.InQuery | q.Compared
 """The conditions about a query."""
 
 
-def bind_where(queries: QueryBinder, where: n.Node, node: PlanNode, scope: Scope) -> PlanNode:
+def bind_where(queries: Queries, where: n.Node, node: PlanNode, scope: Scope) -> PlanNode:
     """The rows for which WHERE is true.
 
     Raises:
@@ -51,9 +50,9 @@ def tested_query(node: n.Node) -> tuple[Tested, bool] | None:
     negated = False
     while isinstance(node, n.Unary) and node.operator == "NOT":
         node, negated = node.operand, not negated
-    if isinstance(node, n.Exists | n.Compared):
+    if isinstance(node, q.Exists | q.Compared):
         return node, negated
-    if isinstance(node, n.InQuery):
+    if isinstance(node, q.InQuery):
         return node, negated is not node.negated
     return None
 
@@ -72,11 +71,11 @@ class _Inner:
     tests: tuple[Expression, ...] = ()
 
 
-def _joined(queries: QueryBinder, subquery: Tested, negated: bool, node: PlanNode, scope: Scope) -> PlanNode:
+def _joined(queries: Queries, subquery: Tested, negated: bool, node: PlanNode, scope: Scope) -> PlanNode:
     inner = _inner(queries, subquery, scope)
     kind = JoinKind.ANTI if negated else JoinKind.SEMI
     tests = list(inner.tests)
-    if isinstance(subquery, n.InQuery):
+    if isinstance(subquery, q.InQuery):
         same = _membership(queries, subquery, inner.values, scope)
         is_open = any(part.type.nullable for test in same if isinstance(test, FunctionCall) for part in test.arguments)
         if negated and is_open and tests:
@@ -85,16 +84,14 @@ def _joined(queries: QueryBinder, subquery: Tested, negated: bool, node: PlanNod
         else:
             kind = JoinKind.NULL_AWARE_ANTI if negated and is_open else kind
             tests += same
-    elif isinstance(subquery, n.Compared):
+    elif isinstance(subquery, q.Compared):
         kind = JoinKind.SEMI if subquery.every is negated else JoinKind.ANTI
         tests.append(_decides(subquery, negated, _comparison(queries, subquery, inner.values, scope)))
     condition = chain("AND", tests) if tests else None
     return Join(kind, node, inner.node, condition, node.columns)
 
 
-def _comparison(
-    queries: QueryBinder, subquery: n.Compared, columns: tuple[Expression, ...], scope: Scope
-) -> Expression:
+def _comparison(queries: Queries, subquery: q.Compared, columns: tuple[Expression, ...], scope: Scope) -> Expression:
     if len(columns) != 1:
         raise queries.source.invalid(
             subquery.at, f"the query has {len(columns)} columns, and 1 value is compared with those of it"
@@ -103,7 +100,7 @@ def _comparison(
     return compared(queries, subquery.operator, operand, columns[0], subquery.at)
 
 
-def _decides(subquery: n.Compared, negated: bool, comparison: Expression) -> Expression:
+def _decides(subquery: q.Compared, negated: bool, comparison: Expression) -> Expression:
     """What of one row of the query settles the condition: a null says nothing, so ALL fails and NOT ANY as well."""
     if not subquery.every:
         return call("NOT", call("IS_FALSE", comparison)) if negated else comparison
@@ -111,7 +108,7 @@ def _decides(subquery: n.Compared, negated: bool, comparison: Expression) -> Exp
 
 
 def _membership(
-    queries: QueryBinder, subquery: n.InQuery, columns: tuple[Expression, ...], scope: Scope
+    queries: Queries, subquery: q.InQuery, columns: tuple[Expression, ...], scope: Scope
 ) -> list[Expression]:
     operand = subquery.operand
     values = operand.items if isinstance(operand, n.Constructor) and operand.kind == "ROW" else (operand,)
@@ -123,7 +120,7 @@ def _membership(
     return [equal(queries, binder.bind(value), column, value.at) for value, column in zip(values, columns, strict=True)]
 
 
-def _inner(queries: QueryBinder, subquery: Tested, outer: Scope) -> _Inner:
+def _inner(queries: Queries, subquery: Tested, outer: Scope) -> _Inner:
     """The rows of a subquery, and what it says of outer columns."""
     query = subquery.query
     body, width = query.body, len(outer.columns)
@@ -133,7 +130,7 @@ def _inner(queries: QueryBinder, subquery: Tested, outer: Scope) -> _Inner:
         return _Inner(node, _columns(node, width))
     if body.group_by is not None or body.having is not None or body.distinct or query.order_by or query.limit:
         return _freed(queries, query, outer)
-    takes_values = not isinstance(subquery, n.Exists)
+    takes_values = not isinstance(subquery, q.Exists)
     if takes_values and _has_aggregates(body):
         return _freed(queries, query, outer)
     return _of_from(queries, body, outer, takes_values)
@@ -144,18 +141,16 @@ def _columns(node: PlanNode, width: int) -> tuple[Expression, ...]:
 
 
 def _has_aggregates(body: q.Select) -> bool:
-    from penstock.tables.bind.select_binder import is_aggregate, nodes_in
-
     return any(is_aggregate(part) for item in body.items for part in nodes_in(item))
 
 
-def _freed(queries: QueryBinder, query: q.Query, outer: Scope) -> _Inner:
+def _freed(queries: Queries, query: q.Query, outer: Scope) -> _Inner:
     found, width = correlated(queries, query, outer), len(outer.columns)
     assert found is not None, "it names outer columns"
     return _Inner(found.node, _columns(found.node, width)[: found.width], tuple(found.tests(queries, outer, width)))
 
 
-def _of_from(queries: QueryBinder, body: q.Select, outer: Scope, takes_values: bool) -> _Inner:
+def _of_from(queries: Queries, body: q.Select, outer: Scope, takes_values: bool) -> _Inner:
     """A plain SELECT as the rows of its FROM, which conditions may compare in any way with outer columns."""
     assert body.source is not None
     assert body.where is not None
@@ -187,7 +182,7 @@ def _of_from(queries: QueryBinder, body: q.Select, outer: Scope, takes_values: b
     return _Inner(node, values, tuple(tests))
 
 
-def _inside(queries: QueryBinder, both: Scope, width: int, inner: Scope) -> ExpressionBinder:
+def _inside(queries: Queries, both: Scope, width: int, inner: Scope) -> ExpressionBinder:
     """Binds over inner and outer columns; names mean the inner ones first."""
 
     def hook(node: n.Node) -> Expression | None:
@@ -199,10 +194,8 @@ def _inside(queries: QueryBinder, both: Scope, width: int, inner: Scope) -> Expr
     return ExpressionBinder(queries.source, both, hook)
 
 
-def _is_correlated(queries: QueryBinder, body: q.Select, outer: Scope) -> bool:
+def _is_correlated(queries: Queries, body: q.Select, outer: Scope) -> bool:
     """Whether a name in WHERE means a column of the outer query."""
-    from penstock.tables.bind.select_binder import nodes_in
-
     assert body.source is not None
     _, scope = queries.relation(body.source)
     names = [node for node in nodes_in(body.where) if isinstance(node, n.Name)]

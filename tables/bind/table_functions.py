@@ -12,6 +12,7 @@ from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.expressions import Constant, InputColumn
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
     Column,
@@ -79,7 +80,7 @@ class TableFunctionBinder:
             )
         return found
 
-    def table(self) -> n.TableArgument:
+    def table(self) -> q.TableArgument:
         """The argument that is a table.
 
         Raises:
@@ -87,9 +88,9 @@ class TableFunctionBinder:
         """
         name = _PARAMETERS[self._call.name][0][0]
         argument = self.arguments[name]
-        if isinstance(argument, n.Subquery):
-            return n.TableArgument(argument.at, argument.query, ())
-        if not isinstance(argument, n.TableArgument):
+        if isinstance(argument, q.Subquery):
+            return q.TableArgument(argument.at, argument.query, ())
+        if not isinstance(argument, q.TableArgument):
             raise self._source.invalid(
                 argument.at, f"the first argument of {self._call.name} is a table: write TABLE before its name"
             )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Expression, InputColumn, on_columns, rewritten
@@ -21,12 +20,9 @@ from penstock.tables.plan.nodes import (
     Watermarks,
 )
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.query_binder import QueryBinder
-
 
 def as_of_join(
-    binder: QueryBinder,
+    binder: Queries,
     join: q.Join,
     right: q.TableName,
     sides: tuple[PlanNode, PlanNode],

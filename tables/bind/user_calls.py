@@ -1,4 +1,4 @@
-"""Finds the calls of the user's functions in a statement, and binds them.
+"""Finds the calls of the user's functions in a statement.
 
 The environment resolves names before a statement is bound, so that a view keeps the functions that it was made with.
 """
@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from penstock.tables.expressions import Expression, UserCall
-from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.user import UserFunction, UserFunctionKind
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.parse.text import SqlText
-from penstock.tables.types import SqlType
-
-if TYPE_CHECKING:
-    from penstock.tables.bind.expression_binder import ExpressionBinder
 
 _Tree = TypeVar("_Tree")
 
@@ -71,7 +65,7 @@ def _call(
         return n.UserCall(node.at, node.name, function, values)
     if not values:
         raise source.invalid(node.at, f"{node.name} is an aggregate; give it an argument")
-    typed = tuple(n.Typed(value.at, value, node.name, kind) for value, kind in _pairs(values, function))
+    typed = typed_arguments(values, node.name, function)
     value = typed[0] if len(typed) == 1 else n.Constructor(node.at, "ROW", typed)
     of_group = n.Call(
         node.at,
@@ -85,40 +79,7 @@ def _call(
     return n.UserCall(node.at, node.name, function, (of_group,))
 
 
-def _pairs(values: tuple[n.Node, ...], function: UserFunction) -> list[tuple[n.Node, SqlType | None]]:
-    return list(zip(values, function.takes or (None,) * len(values), strict=True))
-
-
-def bound_user_call(binder: ExpressionBinder, node: n.UserCall) -> UserCall:
-    """The bound call.
-
-    Raises:
-        SqlValidationError: no argument, or one of a type that the function does not take.
-    """
-    function = node.function
-    if function.kind is UserFunctionKind.COLUMNS and not node.arguments:
-        raise binder.source.invalid(
-            node.at, f"{node.name} is called with columns, which say how many rows there are; give it one, or use udf"
-        )
-    if function.kind is UserFunctionKind.AGGREGATE:
-        arguments = tuple(binder.bind(value) for value in node.arguments)
-    else:
-        arguments = tuple(
-            typed(binder, n.Typed(value.at, value, node.name, kind)) for value, kind in _pairs(node.arguments, function)
-        )
-    return UserCall(function.returns.with_nullable(True), node.name, function, arguments)
-
-
-def typed(binder: ExpressionBinder, node: n.Typed) -> Expression:
-    """An argument as the type that a function takes, where that loses nothing."""
-    from penstock.tables.bind.expression_binder import converted
-
-    bound = binder.bind(node.value)
-    if node.type is None:
-        return bound
-    common = common_type([bound.type, node.type])
-    if common is None or not common.same_as(node.type):
-        raise binder.source.invalid(
-            node.at, f"{node.function} takes {node.type} here, not {bound.type.with_nullable(True)}; cast it"
-        )
-    return converted(bound, node.type)
+def typed_arguments(values: tuple[n.Node, ...], name: str, function: UserFunction) -> tuple[n.Typed, ...]:
+    """The arguments, each as the type that the function takes."""
+    kinds = function.takes or (None,) * len(values)
+    return tuple(n.Typed(value.at, value, name, kind) for value, kind in zip(values, kinds, strict=True))

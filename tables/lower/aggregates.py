@@ -10,7 +10,7 @@ from penstock.engine.aggregates import functions as engine
 from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.errors import GraphError
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import call, converted
+from penstock.tables.building import call, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.plan.nodes import AggregateCall, Column
 from penstock.tables.types import Kind, SqlType

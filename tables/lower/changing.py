@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -19,9 +19,10 @@ from penstock.engine.operators.changelog.join import JoinKind as EngineJoinKind
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.set_operation import SetOperation, SetOperationSpec
 from penstock.engine.operators.changelog.top_n import Rank, TopNSpec
-from penstock.tables.bind.expression_binder import call
+from penstock.tables.building import call
 from penstock.tables.expressions import Expression, InputColumn, conjuncts, on_columns
 from penstock.tables.functions.signatures import SessionValues
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed
 from penstock.tables.plan import nodes as p
@@ -29,9 +30,6 @@ from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_m
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
 from penstock.tables.plan.nodes import JoinKind
 from penstock.tables.types import arrow_type
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _FUNCTIONS: Final = {
     "COUNT": "count",
@@ -68,8 +66,6 @@ def lower_aggregate(lowering: Lowering, node: p.Aggregate) -> DataStream:
     Raises:
         GraphError: an aggregate that the engine does not have.
     """
-    from penstock.tables.lower.lowering import schema_of
-
     stream = lowering.stream(node.input)
     names = [column.name for column in node.input.columns]
     width = len(node.keys)
@@ -191,8 +187,6 @@ def side_of(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix
 
 def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
     """The first rows of partitions, which change with each row."""
-    from penstock.tables.lower.lowering import schema_of
-
     names = [column.name for column in node.columns]
     order = tuple(
         Order(names[key.column], key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST) for key in node.order
@@ -214,8 +208,6 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
 
 def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:
     """INTERSECT and EXCEPT, which change with each row of either side."""
-    from penstock.tables.lower.lowering import schema_of
-
     left, right = lowering.stream(node.left), lowering.stream(node.right)
     modes = {_takes(node.left), _takes(node.right)}
     takes = ChangelogMode.APPEND if modes == {ChangelogMode.APPEND} else ChangelogMode.RETRACT

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import call
+from penstock.tables.building import call
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.loaded_tables import RenamedLookup
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, conjuncts, on_columns
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changelogs import ToChangelogSpec
 from penstock.tables.lower.changing import Pairs, side_of
 from penstock.tables.lower.keys import encoded_keys
@@ -20,9 +21,6 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
 from penstock.tables.plan.nodes import INSERT_ONLY, JoinKind
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _COMES: Final = "+"
 _GOES: Final = "-"
@@ -124,8 +122,6 @@ def lower_temporal_join(lowering: Lowering, node: p.TemporalJoin) -> DataStream:
     for i, column in enumerate(node.columns):
         value = InputColumn(column.type, place(i))
         own.append(value if i < width or how == "inner" else _if(matched, value, column.type))
-    from penstock.tables.lower.lowering import schema_of
-
     return lowering.calc(joined, matched if how == "inner" else None, tuple(own), schema_of(node.columns))
 
 
@@ -161,8 +157,6 @@ def _versions(lowering: Lowering, node: p.TemporalJoin, keys: list[Expression]) 
             "the right side of a temporal join changes in a way that leaves versions out; join with a table, or with "
             "the last row of each key by ROW_NUMBER() OVER (... ORDER BY its event time DESC) = 1"
         )
-    from penstock.tables.lower.lowering import schema_of
-
     columns = (p.Column("code", _CODE), *(p.Column(f"r{i}", c.type) for i, c in enumerate(node.right.columns)))
     schema = schema_of(columns)
     said = lowering.stream(node.right)._add(ToChangelogSpec(_CODES, schema), schema)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.engine.api.joins import KeyedInput, near_join
 from penstock.engine.api.streams import DataStream
@@ -11,15 +11,13 @@ from penstock.engine.exchange.partitioners import Hash
 from penstock.engine.operators.join_columns import LEFT, RIGHT
 from penstock.engine.operators.joins.interval_join import JoinTime
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import call
+from penstock.tables.building import call
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changing import Pairs
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import JoinKind, TimeAttribute
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _OUTER: Final = {
     JoinKind.INNER: (),
@@ -66,8 +64,6 @@ def _keyed(stream: DataStream, keys: tuple[str, ...]) -> KeyedInput:
 
 def _apart(lowering: Lowering, node: p.IntervalJoin, outer: tuple[int, ...]) -> DataStream:
     """No rows can be near enough: those of outer sides come alone."""
-    from penstock.tables.lower.lowering import schema_of
-
     width = len(node.left.columns)
     never = Constant(t.BOOLEAN.with_nullable(False), False)
     streams = []

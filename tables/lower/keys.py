@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.errors import ColumnTypeError
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import call
+from penstock.tables.building import call
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.plan.nodes import Column
 from penstock.tables.types import Kind, SqlType, arrow_type

@@ -1,110 +1,43 @@
 """Makes streams of a logical plan: one function for each kind of node.
 
-`Lowering.stream` is the way in; the environment gives it the verbs that begin streams.
+The environment gives `LOWERED` to a `Lowering`, whose `stream` is the way in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
-import pyarrow as pa
+from collections.abc import Mapping
+from typing import Final
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
-from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import Global, HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.time_sort import TimeSortSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
-from penstock.tables.bind.expression_binder import call
-from penstock.tables.catalog.catalog import Catalog, CatalogTable, StreamTable
-from penstock.tables.catalog.connectors import Connectors
+from penstock.tables.building import call
+from penstock.tables.catalog.catalog import CatalogTable, StreamTable
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
-from penstock.tables.lower.calc import CalcSpec
+from penstock.tables.lower.base import Lower, Lowering, in_order, schema_of
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
+from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
+from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
+from penstock.tables.lower.joins import lower_interval_join
 from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
-from penstock.tables.lower.uids import StatementUids
+from penstock.tables.lower.matching.lower import lower_match
+from penstock.tables.lower.over import lower_over
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.untimed import UntimedSpec
 from penstock.tables.lower.watermarks import ExpressionWatermarks
+from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
-from penstock.tables.types import Kind, arrow_type
+from penstock.tables.types import Kind
 
-_ROW_BY_ROW = (p.Watermarks, p.WindowTable, p.Unnest, p.ToChangelog)
-FromSource = Callable[[Source, str], DataStream]
 _OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
-
-
-def schema_of(columns: p.Columns) -> pa.Schema:
-    """The Arrow columns of a node."""
-    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-
-
-@dataclass(frozen=True, slots=True)
-class Lowering:
-    """Makes streams.
-
-    Args:
-        from_source: begins a stream of a program.
-        from_rows: begins a stream of rows that are here.
-        catalog, connectors: of the tables.
-        zone: the session's time zone.
-        uids: gives operators theirs.
-        ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
-    """
-
-    from_source: FromSource
-    from_rows: Callable[[pa.Table], DataStream]
-    catalog: Catalog
-    connectors: Connectors
-    zone: str
-    uids: StatementUids
-    ttl_ms: int | None = None
-
-    def stream(self, node: p.PlanNode) -> DataStream:
-        """The stream of a node's rows.
-
-        Raises:
-            GraphError: there is no operator for it.
-        """
-        lower = _LOWERED.get(type(node))
-        if lower is None:
-            raise GraphError(f"{type(node).__name__} is not supported")
-        with self.uids.of(node):
-            stream = lower(self, node)
-            return _in_order(stream) if isinstance(node, _ROW_BY_ROW) else stream
-
-    def calc(
-        self,
-        stream: DataStream,
-        condition: Expression | None,
-        expressions: tuple[Expression, ...] | None,
-        schema: pa.Schema,
-    ) -> DataStream:
-        """The rows for which a condition is true, with other columns."""
-        return _in_order(stream._add(CalcSpec(condition, expressions, schema, self.zone), schema))
-
-    def projected(self, stream: DataStream, expressions: tuple[Expression, ...], columns: p.Columns) -> DataStream:
-        """The rows with other columns."""
-        return self.calc(stream, None, expressions, schema_of(columns))
-
-
-def _in_order(stream: DataStream) -> DataStream:
-    """One subtask, where what is before has one: its rows stay in order up to the next exchange, as in Flink."""
-    graph = stream._program.graph
-    made = graph[stream._edges[0].source]
-    if len(made.inputs) != 1 or made.inputs[0].partitioner is not None or made.parallelism is not None:
-        return stream
-    before = graph[made.inputs[0].source]
-    most = before.role.max_parallelism if isinstance(before.role, Source) else None
-    return stream.set_parallelism(1) if 1 in (before.parallelism, most) else stream
 
 
 def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
@@ -126,7 +59,7 @@ def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
     scanned = lowering.connectors.scan(table, node.columns)
     stream = lowering.from_source(scanned.source, node.table)
     for stage in scanned.stages:
-        stream = _in_order(stream._add(stage.spec, stage.schema))
+        stream = in_order(stream._add(stage.spec, stage.schema))
     if scanned.op is not None:
         schema = schema_of(node.columns)
         place = len(node.columns)
@@ -282,38 +215,28 @@ def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
     return add_changelog(TimeSortSpec(schema, order), schema, stream, timed=True)
 
 
-def _lowered() -> dict[type, Callable[[Lowering, Any], DataStream]]:
-    from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
-    from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
-    from penstock.tables.lower.joins import lower_interval_join
-    from penstock.tables.lower.matching.lower import lower_match
-    from penstock.tables.lower.over import lower_over
-    from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
-
-    return {
-        p.Scan: _scan,
-        p.Values: _values,
-        p.Project: _project,
-        p.Filter: _filter,
-        p.Watermarks: _watermarks,
-        p.WindowTable: lower_window_table,
-        p.WindowAggregate: lower_window_aggregate,
-        p.Aggregate: lower_aggregate,
-        p.Join: lower_join,
-        p.TopN: lower_top_n,
-        p.SetOperation: lower_set_operation,
-        p.IntervalJoin: lower_interval_join,
-        p.TemporalJoin: lower_temporal_join,
-        p.LookupJoin: lower_lookup_join,
-        p.Union: _union,
-        p.Unnest: _unnest,
-        p.ToChangelog: _to_changelog,
-        p.FromChangelog: _from_changelog,
-        p.Normalize: _normalize,
-        p.Sort: _sort,
-        p.OverAggregate: lower_over,
-        p.MatchRecognize: lower_match,
-    }
-
-
-_LOWERED = _lowered()
+LOWERED: Final[Mapping[type[p.PlanNode], Lower]] = {
+    p.Scan: _scan,
+    p.Values: _values,
+    p.Project: _project,
+    p.Filter: _filter,
+    p.Watermarks: _watermarks,
+    p.WindowTable: lower_window_table,
+    p.WindowAggregate: lower_window_aggregate,
+    p.Aggregate: lower_aggregate,
+    p.Join: lower_join,
+    p.TopN: lower_top_n,
+    p.SetOperation: lower_set_operation,
+    p.IntervalJoin: lower_interval_join,
+    p.TemporalJoin: lower_temporal_join,
+    p.LookupJoin: lower_lookup_join,
+    p.Union: _union,
+    p.Unnest: _unnest,
+    p.ToChangelog: _to_changelog,
+    p.FromChangelog: _from_changelog,
+    p.Normalize: _normalize,
+    p.Sort: _sort,
+    p.OverAggregate: lower_over,
+    p.MatchRecognize: lower_match,
+}
+"""What makes the stream of each kind of node."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -16,15 +16,13 @@ from penstock.engine.operators.changelog.frames import OverCall
 from penstock.engine.operators.changelog.over import FrameUnit, OverSpec, OverTime
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.updating_over import UpdatingOverSpec
-from penstock.tables.bind.expression_binder import converted
+from penstock.tables.building import converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
+from penstock.tables.lower.base import Lowering
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, over_time
 from penstock.tables.plan.nodes import TimeAttribute
 from penstock.tables.types import BIGINT, arrow_type
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _FUNCTIONS: Final = {
     "COUNT": "count",

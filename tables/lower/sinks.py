@@ -14,9 +14,9 @@ from penstock.engine.operators.changelog.conflicts import Conflict, ConflictSpec
 from penstock.engine.operators.changelog.top_n import upsert_materializer
 from penstock.tables.bind.table_binder import physical_columns, primary_key
 from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changelogs import SplitUpsertSpec, UpsertSpec
 from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
-from penstock.tables.lower.lowering import Lowering, schema_of
 from penstock.tables.plan.changelog import changelog_mode, may_split_updates
 from penstock.tables.plan.nodes import RETRACT, Change, SinkPlan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -13,17 +13,15 @@ from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import TimeKind
 from penstock.tables import types as t
-from penstock.tables.bind.expression_binder import converted
+from penstock.tables.building import converted
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.lower.aggregates import EngineAggregates
 from penstock.tables.lower.assigned_windows import AssignedWindowsSpec
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
 from penstock.tables.types import Kind, arrow_type
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _BOUND: Final = t.timestamp_ltz(3).with_nullable(False)
 
@@ -47,8 +45,6 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     Raises:
         GraphError: windows of the clock.
     """
-    from penstock.tables.lower.lowering import schema_of
-
     spec = node.window
     if spec.time is TimeAttribute.PROCTIME:
         raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
@@ -120,7 +116,7 @@ def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataS
 
 
 def _bound(what: str, start: InputColumn, end: InputColumn, kind: t.SqlType) -> Expression:
-    from penstock.tables.bind.expression_binder import call
+    from penstock.tables.building import call
     from penstock.tables.expressions import Constant
 
     if what == "time":

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.json_calls import JSON_AGGREGATES, JSON_CALLS, gathered_json, json_call
-from penstock.tables.parse.queries import Query
 from penstock.tables.parse.special_calls import SPECIAL_CALLS
 from penstock.tables.parse.tokens import TokenKind
 from penstock.tables.parse.type_parser import parse_type
@@ -47,13 +47,17 @@ class ExpressionParser:
         parse_query: takes a query, for those in brackets.
     """
 
-    def __init__(self, cursor: Cursor, parse_query: Callable[[], Query]) -> None:
+    def __init__(self, cursor: Cursor, parse_query: Callable[[], q.Query]) -> None:
         self.cursor = cursor
         self.parse_query = parse_query
 
     def expression(self) -> n.Node:
         """Any expression."""
         return self._chain("OR", self._conjunction)
+
+    def operand(self) -> n.Node:
+        """An expression without comparisons, AND, OR and NOT, such as stands on a side of one."""
+        return self._binary(0)
 
     def _conjunction(self) -> n.Node:
         return self._chain("AND", self._negation)
@@ -73,7 +77,7 @@ class ExpressionParser:
         return self._predicate()
 
     def _predicate(self) -> n.Node:
-        left = self._binary(0)
+        left = self.operand()
         while True:
             cursor, token = self.cursor, self.cursor.token
             if token.word in _COMPARISONS:
@@ -82,7 +86,7 @@ class ExpressionParser:
                 if cursor.sees_any(frozenset({"ALL", "ANY", "SOME"})):
                     left = self._quantified(token.at, left, operator)
                     continue
-                left = n.Binary(token.at, operator, left, self._binary(0))
+                left = n.Binary(token.at, operator, left, self.operand())
             elif token.word == "IS":
                 left = self._is(left)
             elif token.word == "OVERLAPS" and _is_period(left):
@@ -94,7 +98,7 @@ class ExpressionParser:
 
     def _overlaps(self, left: n.Node) -> n.Node:
         cursor, at = self.cursor, self.cursor.take().at
-        right = self._binary(0)
+        right = self.operand()
         if not isinstance(left, n.Constructor) or not isinstance(right, n.Constructor) or not _is_period(right):
             raise cursor.expected("(begin, end) or (begin, interval)", "behind OVERLAPS")
         return n.Call(at, "OVERLAPS", tuple(n.Argument(one.at, one) for one in (*left.items, *right.items)))
@@ -108,14 +112,14 @@ class ExpressionParser:
         cursor.expect(")", where=f"behind the query of {word}")
         every = word == "ALL"
         if (operator, every) in (("=", False), ("<>", True)):
-            return n.InQuery(at, operand, query, every)
-        return n.Compared(at, operator, operand, every, query)
+            return q.InQuery(at, operand, query, every)
+        return q.Compared(at, operator, operand, every, query)
 
     def _is(self, operand: n.Node) -> n.Node:
         at = self.cursor.take().at
         negated = self.cursor.accept("NOT")
         if self.cursor.accept("DISTINCT", "FROM"):
-            return n.IsDistinct(at, operand, self._binary(0), negated)
+            return n.IsDistinct(at, operand, self.operand(), negated)
         for what in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
             if self.cursor.accept(what):
                 return n.IsTest(at, operand, what, negated)
@@ -132,17 +136,17 @@ class ExpressionParser:
         if cursor.accept("BETWEEN"):
             symmetric = cursor.accept("SYMMETRIC")
             cursor.accept("ASYMMETRIC")
-            low = self._binary(0)
+            low = self.operand()
             cursor.expect("AND", where="between the bounds of BETWEEN")
-            return n.Between(at, operand, low, self._binary(0), negated, symmetric)
+            return n.Between(at, operand, low, self.operand(), negated, symmetric)
         if cursor.accept("IN"):
             return self._in(at, operand, negated)
         for operator in ("LIKE", "SIMILAR"):
             if cursor.accept(operator):
                 if operator == "SIMILAR":
                     cursor.expect("TO", where="behind SIMILAR")
-                pattern = self._binary(0)
-                escape = self._binary(0) if cursor.accept("ESCAPE") else None
+                pattern = self.operand()
+                escape = self.operand() if cursor.accept("ESCAPE") else None
                 return n.Like(at, operator, operand, pattern, escape, negated)
         raise cursor.expected("BETWEEN, IN, LIKE or SIMILAR TO", "behind NOT")
 
@@ -152,7 +156,7 @@ class ExpressionParser:
         if cursor.sees_any(_QUERY_STARTS):
             query = self.parse_query()
             cursor.expect(")", where="behind the query of IN")
-            return n.InQuery(at, operand, query, negated)
+            return q.InQuery(at, operand, query, negated)
         items = cursor.listed(self.expression)
         cursor.expect(")", where="behind the list of IN")
         return n.InList(at, operand, items, negated)
@@ -210,7 +214,7 @@ class ExpressionParser:
         if cursor.sees_any(_QUERY_STARTS):
             query = self.parse_query()
             cursor.expect(")", where="behind the query")
-            return n.Subquery(at, query)
+            return q.Subquery(at, query)
         items = cursor.listed(self.expression)
         cursor.expect(")", where="to close the bracket")
         return items[0] if len(items) == 1 else n.Constructor(at, "ROW", items)
@@ -303,7 +307,7 @@ class ExpressionParser:
         cursor.expect("(", where="behind EXISTS")
         query = self.parse_query()
         cursor.expect(")", where="behind the query of EXISTS")
-        return n.Exists(at, query)
+        return q.Exists(at, query)
 
     def _interval(self) -> n.Node:
         cursor, at = self.cursor, self.cursor.take().at
@@ -415,16 +419,16 @@ class ExpressionParser:
         cursor, at = self.cursor, self.cursor.at
         if cursor.accept("TABLE"):
             if cursor.accept("("):
-                table: n.Name | Query = self.parse_query()
+                table: n.Name | q.Query = self.parse_query()
                 cursor.expect(")", where="behind the query")
             else:
                 table = cursor.name("the name of a table")
-            return n.TableArgument(at, table, self._partition_by())
+            return q.TableArgument(at, table, self._partition_by())
         if cursor.sees("(") and cursor.ahead(1).word in _QUERY_STARTS:
             found = self.expression()
             partitions = self._partition_by()
             return (
-                n.TableArgument(at, found.query, partitions) if isinstance(found, n.Subquery) and partitions else found
+                q.TableArgument(at, found.query, partitions) if isinstance(found, q.Subquery) and partitions else found
             )
         return self.expression()
 
@@ -492,7 +496,7 @@ class ExpressionParser:
         value = None
         unbounded = cursor.accept("UNBOUNDED")
         if not unbounded:
-            value = self._binary(0)
+            value = self.operand()
         for direction in ("PRECEDING", "FOLLOWING"):
             if cursor.accept(direction):
                 return n.FrameBound(at, direction, unbounded, value)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.tables import types as t
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse.expressions import Expressions
 from penstock.tables.types import SqlType
-
-if TYPE_CHECKING:
-    from penstock.tables.parse.expression_parser import ExpressionParser
 
 _MADE: Final = ("JSON_OBJECT", "JSON_ARRAY", "JSON")
 """Their results stand as JSON within JSON, not as texts."""
@@ -33,14 +31,14 @@ _RETURNED: Final = {
 }
 
 
-def json_call(parser: ExpressionParser, at: int, name: str) -> n.Node:
+def json_call(parser: Expressions, at: int, name: str) -> n.Node:
     """What stands in the brackets of a call, and these."""
     found = _CALLS[name](parser, at, name)
     parser.cursor.expect(")", where=f"at the end of {name}")
     return found
 
 
-def gathered_json(parser: ExpressionParser, at: int, name: str) -> n.Call:
+def gathered_json(parser: Expressions, at: int, name: str) -> n.Call:
     """A call of an aggregate, whose FILTER and OVER follow: a function of the list of all values."""
     cursor = parser.cursor
     if name == "JSON_ARRAYAGG":
@@ -58,7 +56,7 @@ def _plain(*values: n.Node) -> tuple[n.Argument, ...]:
     return tuple(n.Argument(value.at, value) for value in values)
 
 
-def _object(parser: ExpressionParser, at: int, name: str) -> n.Node:
+def _object(parser: Expressions, at: int, name: str) -> n.Node:
     values: list[n.Node] = []
     if not parser.cursor.sees(")") and not _sees_nulls(parser):
         while True:
@@ -69,7 +67,7 @@ def _object(parser: ExpressionParser, at: int, name: str) -> n.Node:
     return n.Call(at, name, _plain(_nulls(parser, NULL), *values))
 
 
-def _array(parser: ExpressionParser, at: int, name: str) -> n.Node:
+def _array(parser: Expressions, at: int, name: str) -> n.Node:
     values: list[n.Node] = []
     if not parser.cursor.sees(")") and not _sees_nulls(parser):
         while True:
@@ -80,7 +78,7 @@ def _array(parser: ExpressionParser, at: int, name: str) -> n.Node:
     return n.Call(at, name, _plain(_nulls(parser, ABSENT), *values))
 
 
-def _pair(parser: ExpressionParser) -> tuple[n.Node, n.Node]:
+def _pair(parser: Expressions) -> tuple[n.Node, n.Node]:
     """`[KEY] key VALUE value`."""
     cursor = parser.cursor
     if cursor.sees("KEY") and cursor.ahead(1).word not in ("VALUE", ".", ","):
@@ -95,11 +93,11 @@ def _kind_of(value: n.Node) -> n.Keyword:
     return n.Keyword(value.at, JSON if is_json else VALUE)
 
 
-def _sees_nulls(parser: ExpressionParser) -> bool:
+def _sees_nulls(parser: Expressions) -> bool:
     return any(parser.cursor.sees(word, "ON", "NULL") for word in (NULL, ABSENT))
 
 
-def _nulls(parser: ExpressionParser, otherwise: str) -> n.Keyword:
+def _nulls(parser: Expressions, otherwise: str) -> n.Keyword:
     at = parser.cursor.at
     for word in (NULL, ABSENT):
         if parser.cursor.accept(word, "ON", "NULL"):
@@ -107,7 +105,7 @@ def _nulls(parser: ExpressionParser, otherwise: str) -> n.Keyword:
     return n.Keyword(at, otherwise)
 
 
-def _value(parser: ExpressionParser, at: int, name: str) -> n.Node:
+def _value(parser: Expressions, at: int, name: str) -> n.Node:
     """`JSON_VALUE(text, path [RETURNING type] [NULL | ERROR | DEFAULT x ON EMPTY] [... ON ERROR])`."""
     cursor = parser.cursor
     text = parser.expression()
@@ -137,7 +135,7 @@ def _value(parser: ExpressionParser, at: int, name: str) -> n.Node:
     return call if kind == t.STRING else n.Cast(at, call, kind.with_nullable(True), True)
 
 
-def _returned(parser: ExpressionParser) -> SqlType:
+def _returned(parser: Expressions) -> SqlType:
     cursor = parser.cursor
     for word, kind in _RETURNED.items():
         if cursor.accept(word):
@@ -145,7 +143,7 @@ def _returned(parser: ExpressionParser) -> SqlType:
     raise cursor.expected(", ".join(_RETURNED), "behind RETURNING")
 
 
-def _query(parser: ExpressionParser, at: int, name: str) -> n.Node:
+def _query(parser: Expressions, at: int, name: str) -> n.Node:
     """`JSON_QUERY(text, path [WITHOUT | WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER])`."""
     cursor = parser.cursor
     text = parser.expression()
@@ -165,7 +163,7 @@ def _query(parser: ExpressionParser, at: int, name: str) -> n.Node:
     return replace(call, arguments=(*call.arguments, *_plain(n.Keyword(place, word))))
 
 
-_CALLS: Final[dict[str, Callable[[ExpressionParser, int, str], n.Node]]] = {
+_CALLS: Final[dict[str, Callable[[Expressions, int, str], n.Node]]] = {
     "JSON_OBJECT": _object,
     "JSON_ARRAY": _array,
     "JSON_VALUE": _value,

@@ -1,16 +1,11 @@
-"""The syntax tree of MATCH_RECOGNIZE: its clauses, with the row pattern as the engine has it."""
+"""The syntax tree of the clauses of MATCH_RECOGNIZE; `queries.py` has what holds them, beside the other relations."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from penstock.engine.patterns.rows.syntax import RowPattern
-from penstock.tables.parse.nodes import Identifier, IntervalLiteral, Node, OrderItem
-
-if TYPE_CHECKING:
-    from penstock.tables.parse.queries import Alias, Relation
+from penstock.tables.parse.nodes import Identifier, Node
 
 
 class SkipTo(enum.Enum):
@@ -53,27 +48,3 @@ class Definition(Node):
 
     variable: Identifier
     condition: Node
-
-
-@dataclass(frozen=True, slots=True)
-class MatchRecognize(Node):
-    """`table MATCH_RECOGNIZE (...) AS t`.
-
-    Args:
-        all_rows: ALL ROWS PER MATCH; else one.
-        after: None where it is not said.
-        pattern_at: where the pattern begins.
-    """
-
-    input: Relation
-    partition_by: tuple[Node, ...]
-    order_by: tuple[OrderItem, ...]
-    measures: tuple[Measure, ...]
-    all_rows: bool
-    after: AfterMatch | None
-    pattern: RowPattern
-    pattern_at: int
-    within: IntervalLiteral | None
-    subsets: tuple[Subset, ...]
-    definitions: tuple[Definition, ...]
-    alias: Alias | None = None

@@ -22,6 +22,7 @@ from penstock.engine.patterns.rows.syntax import (
 )
 from penstock.tables.parse import match_nodes as m
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.expression_parser import ExpressionParser
 from penstock.tables.parse.tokens import TokenKind
@@ -48,7 +49,7 @@ class MatchParser:
         self._expressions = expressions
         self._alias = alias
 
-    def match(self, table: Relation) -> m.MatchRecognize:
+    def match(self, table: Relation) -> q.MatchRecognize:
         """The clause, over a table.
 
         Raises:
@@ -61,7 +62,7 @@ class MatchParser:
         self._cursor.expect(")", where="at the end of MATCH_RECOGNIZE")
         return replace(found, alias=self._alias())
 
-    def clauses(self, table: Relation, at: int) -> m.MatchRecognize:
+    def clauses(self, table: Relation, at: int) -> q.MatchRecognize:
         """What stands in the brackets."""
         cursor = self._cursor
         partition_by: tuple[n.Node, ...] = ()
@@ -77,7 +78,7 @@ class MatchParser:
         subsets = cursor.listed(self._subset) if cursor.accept("SUBSET") else ()
         cursor.expect("DEFINE", where="behind PATTERN (...)")
         definitions = cursor.listed(self._definition)
-        return m.MatchRecognize(
+        return q.MatchRecognize(
             at,
             table,
             partition_by,

@@ -1,4 +1,4 @@
-"""The syntax tree of expressions, as the parser builds it and the binder reads it.
+"""The syntax tree of expressions, as the parser builds it and the binder reads it; with queries in them: `queries.py`.
 
 Every node knows where it begins in the text (`at`). Nothing is checked here: names may not exist, types may not fit.
 """
@@ -6,13 +6,10 @@ Every node knows where it begins in the text (`at`). Nothing is checked here: na
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from penstock.tables.functions.user import UserFunction
 from penstock.tables.types import SqlType
-
-if TYPE_CHECKING:
-    from penstock.tables.functions.user import UserFunction
-    from penstock.tables.parse.queries import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,25 +158,6 @@ class InList(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class InQuery(Node):
-    """`x [NOT] IN (SELECT ...)`; a row of several values has a row `Constructor` as its operand."""
-
-    operand: Node
-    query: Query
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Compared(Node):
-    """`x > ANY (SELECT ...)`, or with ALL where `every`; `= ANY` and `<> ALL` are `InQuery`."""
-
-    operator: str
-    operand: Node
-    every: bool
-    query: Query
-
-
-@dataclass(frozen=True, slots=True)
 class Like(Node):
     """`x [NOT] LIKE pattern [ESCAPE c]`; `operator` is LIKE or SIMILAR."""
 
@@ -188,20 +166,6 @@ class Like(Node):
     pattern: Node
     escape: Node | None
     negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Exists(Node):
-    """`EXISTS (SELECT ...)`."""
-
-    query: Query
-
-
-@dataclass(frozen=True, slots=True)
-class Subquery(Node):
-    """`(SELECT ...)` as a value."""
-
-    query: Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +198,6 @@ class Descriptor(Node):
     """`DESCRIPTOR(a, b)`."""
 
     columns: tuple[Identifier, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TableArgument(Node):
-    """`TABLE t [PARTITION BY a]` or `(SELECT ...) [PARTITION BY a]` as the argument of a table function."""
-
-    table: Name | Query
-    partition_by: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)

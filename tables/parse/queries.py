@@ -1,12 +1,13 @@
-"""The syntax tree of queries: what stands in FROM, SELECT and around them."""
+"""The syntax tree of queries: what stands in FROM, SELECT and around them, and the expressions that hold queries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.tables.parse.match_nodes import MatchRecognize
-from penstock.tables.parse.nodes import Call, Identifier, Name, Node, OrderItem, Over
+from penstock.engine.patterns.rows.syntax import RowPattern
+from penstock.tables.parse.match_nodes import AfterMatch, Definition, Measure, Subset
+from penstock.tables.parse.nodes import Call, Identifier, IntervalLiteral, Name, Node, OrderItem, Over
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,30 @@ class Join(Node):
     condition: Node | None = None
     using: tuple[Identifier, ...] = ()
     natural: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRecognize(Node):
+    """`table MATCH_RECOGNIZE (...) AS t`, with the row pattern as the engine has it.
+
+    Args:
+        all_rows: ALL ROWS PER MATCH; else one.
+        after: None where it is not said.
+        pattern_at: where the pattern begins.
+    """
+
+    input: Relation
+    partition_by: tuple[Node, ...]
+    order_by: tuple[OrderItem, ...]
+    measures: tuple[Measure, ...]
+    all_rows: bool
+    after: AfterMatch | None
+    pattern: RowPattern
+    pattern_at: int
+    within: IntervalLiteral | None
+    subsets: tuple[Subset, ...]
+    definitions: tuple[Definition, ...]
+    alias: Alias | None = None
 
 
 Relation = TableName | DerivedTable | FunctionTable | Join | MatchRecognize
@@ -152,3 +177,47 @@ class Query(Node):
 
 QueryBody = Select | SetOperation | Values | TableQuery | Query
 """What a query is made of; one in brackets is a query of its own."""
+
+
+# Expressions with queries in them
+
+
+@dataclass(frozen=True, slots=True)
+class InQuery(Node):
+    """`x [NOT] IN (SELECT ...)`; a row of several values has a row `Constructor` as its operand."""
+
+    operand: Node
+    query: Query
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared(Node):
+    """`x > ANY (SELECT ...)`, or with ALL where `every`; `= ANY` and `<> ALL` are `InQuery`."""
+
+    operator: str
+    operand: Node
+    every: bool
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Exists(Node):
+    """`EXISTS (SELECT ...)`."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery(Node):
+    """`(SELECT ...)` as a value."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class TableArgument(Node):
+    """`TABLE t [PARTITION BY a]` or `(SELECT ...) [PARTITION BY a]` as the argument of a table function."""
+
+    table: Name | Query
+    partition_by: tuple[Node, ...]

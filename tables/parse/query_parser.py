@@ -10,7 +10,6 @@ from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.expression_parser import ExpressionParser
 from penstock.tables.parse.hints import parse_hint
-from penstock.tables.parse.match_nodes import MatchRecognize
 from penstock.tables.parse.match_parser import MatchParser
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import TokenKind
@@ -298,7 +297,7 @@ class QueryParser:
         return q.Alias(name, columns)
 
 
-def parse_match(source: SqlText, table: q.TableName) -> MatchRecognize:
+def parse_match(source: SqlText, table: q.TableName) -> q.MatchRecognize:
     """The clauses of a MATCH_RECOGNIZE over a table: the whole text is what stands in its brackets.
 
     Raises:

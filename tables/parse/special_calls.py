@@ -6,12 +6,10 @@ Each entry takes what stands in the brackets and gives plain arguments; None whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.tables.parse import nodes as n
-
-if TYPE_CHECKING:
-    from penstock.tables.parse.expression_parser import ExpressionParser
+from penstock.tables.parse.expressions import Expressions
 
 _Arguments = tuple[n.Argument, ...] | None
 
@@ -20,14 +18,14 @@ def _plain(*values: n.Node) -> tuple[n.Argument, ...]:
     return tuple(n.Argument(value.at, value) for value in values)
 
 
-def _extract(parser: ExpressionParser, at: int) -> _Arguments:
+def _extract(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     token = cursor.take()
     cursor.expect("FROM", where="behind the unit of EXTRACT")
     return _plain(n.Keyword(token.at, token.text.upper()), parser.expression())
 
 
-def _trim(parser: ExpressionParser, at: int) -> _Arguments:
+def _trim(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     side = n.Keyword(cursor.at, "BOTH")
     for word in ("BOTH", "LEADING", "TRAILING"):
@@ -42,7 +40,7 @@ def _trim(parser: ExpressionParser, at: int) -> _Arguments:
     return _plain(side, n.StringLiteral(at, " "), first)
 
 
-def _substring(parser: ExpressionParser, at: int) -> _Arguments:
+def _substring(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     value = parser.expression()
     if not cursor.sees("FROM"):
@@ -55,14 +53,14 @@ def _substring(parser: ExpressionParser, at: int) -> _Arguments:
     return _plain(value, start, parser.expression()) if cursor.accept("FOR") else _plain(value, start)
 
 
-def _position(parser: ExpressionParser, at: int) -> _Arguments:
+def _position(parser: Expressions, at: int) -> _Arguments:
     # IN would be taken as a comparison.
-    sought = parser._binary(0)
+    sought = parser.operand()
     parser.cursor.expect("IN", where="between the texts of POSITION")
     return _plain(sought, parser.expression())
 
 
-def _overlay(parser: ExpressionParser, at: int) -> _Arguments:
+def _overlay(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     value = parser.expression()
     cursor.expect("PLACING", where="in OVERLAY")
@@ -74,7 +72,7 @@ def _overlay(parser: ExpressionParser, at: int) -> _Arguments:
     return _plain(value, placed, start)
 
 
-def _rounded(parser: ExpressionParser, at: int) -> _Arguments:
+def _rounded(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     value = parser.expression()
     if cursor.accept("TO"):
@@ -83,7 +81,7 @@ def _rounded(parser: ExpressionParser, at: int) -> _Arguments:
     return _plain(value)
 
 
-def _unit_first(parser: ExpressionParser, at: int) -> _Arguments:
+def _unit_first(parser: Expressions, at: int) -> _Arguments:
     cursor = parser.cursor
     token = cursor.take()
     values: list[n.Node] = [n.Keyword(token.at, token.text.upper())]
@@ -92,7 +90,7 @@ def _unit_first(parser: ExpressionParser, at: int) -> _Arguments:
     return _plain(*values)
 
 
-SPECIAL_CALLS: Final[dict[str, Callable[[ExpressionParser, int], _Arguments]]] = {
+SPECIAL_CALLS: Final[dict[str, Callable[[Expressions, int], _Arguments]]] = {
     "EXTRACT": _extract,
     "TRIM": _trim,
     "SUBSTRING": _substring,

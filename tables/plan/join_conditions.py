@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.tables.bind.expression_binder import chain
+from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.types import Kind
 

@@ -37,7 +37,7 @@ from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.parse.statement_parser import parse_statement
 from penstock.tables.parse.table_statements import CreateTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, Change, ChangelogMode, Columns

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.tables.functions.user import _type
 from penstock.tables.plan.state_size import type_bytes
+from penstock.tables.udf import _type
 
 
 def _plan(query: str) -> list[str]:

@@ -13,7 +13,7 @@ from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 

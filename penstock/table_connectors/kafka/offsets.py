@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal
 
 from penstock.connectors.kafka.offsets import KafkaOffsets
-from penstock.table_connectors.kafka.tables import ENDS, STARTS
+from penstock.table_connectors.kafka.choices import ENDS, STARTS
 from penstock.table_connectors.options import TableOptions
 
 

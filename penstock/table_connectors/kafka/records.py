@@ -21,13 +21,13 @@ from penstock.table_connectors.formats.options import (
     record_format,
     value_format,
 )
+from penstock.table_connectors.kafka.choices import is_changes
 from penstock.table_connectors.kafka.debezium import ENVELOPE
 from penstock.table_connectors.kafka.formats import RenamedFormat
 from penstock.table_connectors.kafka.rows import PLACE, BadRecords, RecordKeys
-from penstock.table_connectors.kafka.tables import is_changes
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.parse.table_statements import MetadataColumn
 from penstock.tables.plan.nodes import Columns
 

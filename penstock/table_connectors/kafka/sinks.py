@@ -13,6 +13,7 @@ from penstock.connectors.kafka.partitioner import PartitionerName
 from penstock.connectors.kafka.sink import KafkaSink
 from penstock.connectors.records.format import RecordFormat
 from penstock.table_connectors.formats.options import DEBEZIUM, value_format
+from penstock.table_connectors.kafka.choices import PARTITIONERS
 from penstock.table_connectors.kafka.debezium import EnvelopeSpec
 from penstock.table_connectors.kafka.formats import OP, TombstoneFormat
 from penstock.table_connectors.kafka.records import (
@@ -23,7 +24,6 @@ from penstock.table_connectors.kafka.records import (
     servers,
     upsert_records,
 )
-from penstock.table_connectors.kafka.tables import PARTITIONERS
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import Stage, WrittenTable

@@ -10,16 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.table_connectors.formats.options import DEBEZIUM, FORMAT_OPTIONS, value_format
+from penstock.table_connectors.formats.options import FORMAT_OPTIONS
+from penstock.table_connectors.kafka.choices import ENDS, PARTITIONERS, STARTS, is_changes
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, ChangelogMode, Columns
 
-STARTS: Final = ("group-offsets", "earliest-offset", "latest-offset", "timestamp", "specific-offsets")
-ENDS: Final = ("unbounded", "latest-offset", "group-offsets", "timestamp", "specific-offsets")
-PARTITIONERS: Final = ("default", "fixed", "round-robin")
-"""What the options of modes and of the partitioner take."""
 _OPTIONS: Final[Mapping[str, str]] = {
     "topic": "one, or several with ; between them; one to write to",
     "properties.bootstrap.servers": "host:port of some brokers, with commas between them",
@@ -42,11 +39,6 @@ _ROW_OPTIONS: Final[Mapping[str, str]] = {
     "scan.startup.timestamp-millis": "milliseconds since the epoch",
     "sink.partitioner": f"one of {', '.join(PARTITIONERS)}",
 }
-
-
-def is_changes(table: CatalogTable) -> bool:
-    """Whether its records are changes, of which some take rows back."""
-    return value_format(TableOptions(table))[0] == DEBEZIUM
 
 
 def _is_bounded(table: CatalogTable) -> bool:

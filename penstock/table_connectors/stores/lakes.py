@@ -15,7 +15,7 @@ from penstock.table_connectors.options import TableOptions
 from penstock.table_connectors.typed_columns import TypedColumnsSpec
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 if TYPE_CHECKING:

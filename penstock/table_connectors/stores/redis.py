@@ -12,7 +12,7 @@ from penstock.engine.connectors import LookupTable
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import WrittenTable
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.plan.nodes import UPSERT, ChangelogMode, Columns
 
 

@@ -23,7 +23,7 @@ from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrde
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
 from penstock.tables.bind.match_binder import bind_pattern
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.lower.matching.operator import ROWS, MatchRecognize, MatchRecognizeSpec
 from penstock.tables.lower.matching.partitions import TIME
 from penstock.tables.plan.nodes import Columns

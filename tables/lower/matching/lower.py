@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.exchange.partitioners import Broadcast, Global, HashChanges
 from penstock.engine.functions import OutputTag
+from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.matching.operator import MatchRecognizeSpec
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.text import SqlText
@@ -18,9 +19,6 @@ from penstock.tables.parse.type_parser import parse_type
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import Column, Columns, TimeAttribute
 from penstock.tables.types import STRING
-
-if TYPE_CHECKING:
-    from penstock.tables.lower.lowering import Lowering
 
 _MOST_VARIABLES: Final = 62
 
@@ -31,8 +29,6 @@ def lower_match(lowering: Lowering, node: p.MatchRecognize) -> DataStream:
     Raises:
         GraphError: more variables than there are bits in a number.
     """
-    from penstock.tables.lower.lowering import schema_of
-
     if len(node.match.definitions) > _MOST_VARIABLES:
         raise GraphError(f"PATTERN has {len(node.match.definitions)} variables; {_MOST_VARIABLES} are supported")
     stream = lowering.stream(node.input)
@@ -74,7 +70,6 @@ def changing_patterns(
     Raises:
         GraphError: a column that is not there, or a stream without event time.
     """
-    from penstock.tables.lower.lowering import schema_of
     from penstock.tables.lower.matching.changing import CLAUSE, PATTERN, REFUSED, ChangingPatternsSpec
 
     names = [column.name for column in columns]

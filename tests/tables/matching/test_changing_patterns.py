@@ -11,7 +11,7 @@ from penstock import OutputTag, StreamEnvironment
 from penstock.engine.elements import MAX_TIMESTAMP, Batch
 from penstock.engine.errors import GraphError, RecordError
 from penstock.tables import types as t
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.lower.matching.changing import ChangingPatternsSpec
 from penstock.tables.plan.nodes import Column, TimeAttribute
 from tests.engine.operators.changelog.jobs import ChangelogJob

@@ -20,7 +20,7 @@ from penstock.engine.patterns.rows.syntax import (
     shown,
     variables_of,
 )
-from penstock.tables.lower.lowering import schema_of
+from penstock.tables.lower.base import schema_of
 from penstock.tables.lower.matching.operator import MatchRecognizeSpec
 from penstock.tables.plan.nodes import MatchRecognize, walk_plan
 from tests.engine.operators.changelog.jobs import ChangelogJob
