@@ -20,13 +20,17 @@ from .engine.aggregates.functions import (
     stddev,
     sum,  # noqa: A004 - read as penstock.sum
 )
-from .engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
-from .engine.api.grouped import GroupedStream
-from .engine.api.keyed import KeyedStream
-from .engine.api.matched import PatternStream
+from .engine.api.connected import BroadcastStream
 from .engine.api.sinks import StreamSink
-from .engine.api.streams import DataStream
-from .engine.api.windowed import WindowedStream
+from .engine.api.streams import (
+    BroadcastConnectedStream,
+    ConnectedStreams,
+    DataStream,
+    GroupedStream,
+    KeyedStream,
+    PatternStream,
+    WindowedStream,
+)
 from .engine.compiled.functions import compiled
 from .engine.connectors import LookupTable
 from .engine.errors import PatternError, PenstockError, StateError

@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock import DataGenSource, DataStream, KeyedBatch, KeyedProcessFunction, Sequence, StreamEnvironment
 from penstock import ValueStateDescriptor as ValueState
 from penstock import sum as sum_of
-from penstock.engine.api.keyed import KeyedStream
+from penstock.engine.api.streams import KeyedStream
 from penstock.engine.functions import Context, RuntimeContext
 from perf.generators import Pool, uniform_keys, values, zipf_keys
 from perf.harness import BenchmarkError, BoundedRun, Options, Result, Workload, null_workload, throughput

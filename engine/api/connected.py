@@ -1,4 +1,4 @@
-"""Two streams that meet in one operator: what `connect` returns.
+"""The verbs of two streams that meet in one operator: of what `connect` returns.
 
 Each last verb checks its arguments, adds one operator with two inputs, and returns the stream of its results. Unlike
 the streams of a union, connected streams may have different columns.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from penstock.engine.aggregates.accumulators import plain_type
-from penstock.engine.api.streams import DataStream
+from penstock.engine.api.base import Stream, StreamT
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import (
     BroadcastProcessFunction,
@@ -29,16 +29,17 @@ from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.texts import function_name
 
+ConnectedStreamsT = TypeVar("ConnectedStreamsT", bound="ConnectedVerbs[Any]")
 _NO_KEYS: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-class ConnectedStreams:
-    """Two streams, with keys or without, for a function that takes rows of both. Get one from `connect`."""
+class ConnectedVerbs(Generic[StreamT]):
+    """What can be asked of two streams, with keys or without."""
 
     def __init__(
         self,
-        first: DataStream,
-        second: DataStream,
+        first: StreamT,
+        second: StreamT,
         keys: tuple[tuple[str, ...], tuple[str, ...]] = _NO_KEYS,
     ) -> None:
         _check_program(first, second)
@@ -51,7 +52,7 @@ class ConnectedStreams:
         self._second = second
         self._keys = keys
 
-    def key_by(self, first: str | Sequence[str], second: str | Sequence[str]) -> ConnectedStreams:
+    def key_by(self: ConnectedStreamsT, first: str | Sequence[str], second: str | Sequence[str]) -> ConnectedStreamsT:
         """Bring rows of both streams with equal keys together.
 
         Args:
@@ -65,10 +66,10 @@ class ConnectedStreams:
             >>> orders.connect(payments).key_by("id", "order_id").process(Match())  # doctest: +SKIP
         """
         keys = [tuple(given) if isinstance(given, list | tuple) else (given,) for given in (first, second)]
-        one, two = self._first.key_by(*keys[0]), self._second.key_by(*keys[1])
-        return ConnectedStreams(one._stream, two._stream, (keys[0], keys[1]))
+        one, two = self._first._by_key(keys[0]), self._second._by_key(keys[1])
+        return type(self)(one, two, (keys[0], keys[1]))
 
-    def process(self, function: CoProcessFunction | type[CoProcessFunction], returns: Returns = None) -> DataStream:
+    def process(self, function: CoProcessFunction | type[CoProcessFunction], returns: Returns = None) -> StreamT:
         """Call a function with the rows of both streams.
 
         Args:
@@ -86,7 +87,7 @@ class ConnectedStreams:
         role = CoProcessSpec(function, self._keys, schema, self._first._timed)
         return self._add(role.describe(), role, schema)
 
-    def map(self, first: Callable[[Row], Row], second: Callable[[Row], Row], returns: Returns = None) -> DataStream:
+    def map(self, first: Callable[[Row], Row], second: Callable[[Row], Row], returns: Returns = None) -> StreamT:
         """Turn each row into another: those of the first stream by `first`, those of the second by `second`.
 
         Example:
@@ -99,13 +100,11 @@ class ConnectedStreams:
         first: Callable[[Row], Iterable[Row]],
         second: Callable[[Row], Iterable[Row]],
         returns: Returns = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Turn each row into any number of rows, by the function for its stream."""
         return self._by_functions("flat_map", _CoFlatMap, first, second, returns)
 
-    def _by_functions(
-        self, verb: str, kind: type[_TwoFunctions], first: Any, second: Any, returns: Returns
-    ) -> DataStream:
+    def _by_functions(self, verb: str, kind: type[_TwoFunctions], first: Any, second: Any, returns: Returns) -> StreamT:
         for function in (first, second):
             if not callable(function):
                 raise GraphError(
@@ -116,7 +115,7 @@ class ConnectedStreams:
         role = CoProcessSpec(kind(first, second), _NO_KEYS, schema, self._first._timed)
         return self._add(f"{verb}({function_name(first)}, {function_name(second)})", role, schema)
 
-    def _add(self, name: str, role: Role, schema: SchemaOrUnknown) -> DataStream:
+    def _add(self, name: str, role: Role, schema: SchemaOrUnknown) -> StreamT:
         return _add_operator(self._first, self._second, name, role, schema)
 
 
@@ -156,7 +155,7 @@ class BroadcastStream:
     Get one from `DataStream.broadcast(descriptor)`, and give it to `connect`.
     """
 
-    def __init__(self, stream: DataStream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
+    def __init__(self, stream: Stream, descriptors: tuple[MapStateDescriptor, ...]) -> None:
         for descriptor in descriptors:
             if not isinstance(descriptor, MapStateDescriptor):
                 raise GraphError(f"broadcast takes MapStateDescriptors, not {descriptor!r:.200}")
@@ -167,10 +166,10 @@ class BroadcastStream:
         self._descriptors = descriptors
 
 
-class BroadcastConnectedStream:
-    """A stream, with keys or without, and a broadcast stream. Get one from `connect`."""
+class BroadcastConnectedVerbs(Generic[StreamT]):
+    """What can be asked of a stream, with keys or without, and a broadcast stream."""
 
-    def __init__(self, stream: DataStream, broadcast: BroadcastStream, keys: tuple[str, ...] = ()) -> None:
+    def __init__(self, stream: StreamT, broadcast: BroadcastStream, keys: tuple[str, ...] = ()) -> None:
         _check_program(stream, broadcast._stream)
         self._stream = stream
         self._broadcast = broadcast
@@ -183,7 +182,7 @@ class BroadcastConnectedStream:
         | type[BroadcastProcessFunction]
         | type[KeyedBroadcastProcessFunction],
         returns: Returns = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Call a function with the rows of the stream, and in every subtask with all rows of the broadcast stream.
 
         A broadcast stream without timestamps holds event time back until it ends, as in Flink.
@@ -206,23 +205,24 @@ class BroadcastConnectedStream:
         return _add_operator(self._stream, self._broadcast._stream, role.describe(), role, schema)
 
 
-def _add_operator(first: DataStream, second: DataStream, name: str, role: Role, schema: SchemaOrUnknown) -> DataStream:
+def _add_operator(first: StreamT, second: Stream, name: str, role: Role, schema: SchemaOrUnknown) -> StreamT:
     """The stream behind a new operator with the rows of `first` as its input 0 and those of `second` as input 1."""
     program = first._program
     program.check_open()
+    inputs: tuple[Stream, Stream] = (first, second)
     edges: list[Edge] = [
-        replace(edge, input_index=index) for index, stream in enumerate((first, second)) for edge in stream._edges
+        replace(edge, input_index=index) for index, stream in enumerate(inputs) for edge in stream._edges
     ]
     node = program.graph.add(name, role, tuple(edges), schema, first._timed)
-    return DataStream.of_node(program, node)
+    return first.of_node(program, node)
 
 
-def _check_program(first: DataStream, second: DataStream) -> None:
+def _check_program(first: Stream, second: Stream) -> None:
     if first._program is not second._program:
         raise GraphError("connect: the streams belong to different programs")
 
 
-def _check_keys(first: DataStream, second: DataStream, keys: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+def _check_keys(first: Stream, second: Stream, keys: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
     one, two = keys
     if len(one) != len(two):
         raise GraphError(

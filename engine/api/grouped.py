@@ -1,4 +1,4 @@
-"""Streams that end, grouped by key: what `DataStream.group_by` returns.
+"""The verbs of streams that end, grouped by key: of `GroupedStream`, which `DataStream.group_by` returns.
 
 The batch view of a stream: one result a key, over all of its rows. `KeyedStream` is the other view.
 """
@@ -6,20 +6,20 @@ The batch view of a stream: one result a key, over all of its rows. `KeyedStream
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic
 
 from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.api.base import StreamT
 from penstock.engine.api.checks import check_bounded
 from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
-from penstock.engine.api.streams import DataStream
 from penstock.engine.operators.final_aggregate import FinalAggregateSpec
 
 
-class GroupedStream:
-    """A stream that ends, grouped by key. Get one from `DataStream.group_by`."""
+class GroupedVerbs(Generic[StreamT]):
+    """What can be asked of a stream that ends, grouped by key."""
 
-    def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
+    def __init__(self, stream: StreamT, keys: Sequence[str]) -> None:
         check_bounded(
             stream._program,
             stream._edges,
@@ -35,7 +35,7 @@ class GroupedStream:
         def __getattr__(self, name):
             no_such_verb(self, name, GROUPED_HINTS)
 
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, **aggregates: Aggregate) -> StreamT:
         """One row for each key, when the stream has ended.
 
         The columns are the keys and one for each aggregate. The rows come in any order; each carries the largest event

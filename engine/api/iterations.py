@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.api.keyed import KeyedStream
-from penstock.engine.api.streams import DataStream
+from penstock.engine.api.base import Stream, StreamT
+from penstock.engine.api.keyed import KeyedVerbs
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.exchange.partitioners import Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph
@@ -25,11 +24,13 @@ from penstock.engine.operators.iteration import (
     StaleSynchronous,
 )
 
-Body: TypeAlias = Callable[[DataStream], tuple[DataStream | KeyedStream, DataStream]]
-"""Takes the stream that goes round, and returns what is fed back and what leaves the loop."""
 
-
-def iterate(stream: DataStream, body: Body, mode: IterationMode, max_supersteps: int | None) -> DataStream:
+def iterate(
+    stream: StreamT,
+    body: Callable[[StreamT], tuple[StreamT | KeyedVerbs[StreamT], StreamT]],
+    mode: IterationMode,
+    max_supersteps: int | None,
+) -> StreamT:
     """The stream that leaves the loop; see `DataStream.iterate`.
 
     The input is complete for the body once no row is left in the loop: windows of event time then fire, a last time,
@@ -82,10 +83,10 @@ def _check_mode(mode: object, max_supersteps: object) -> None:
         raise ConfigurationError(f"iterate: max_supersteps must be a whole number of 1 or more, not {max_supersteps!r}")
 
 
-def _feedback_and_output(loop: DataStream, made: object) -> tuple[DataStream, DataStream]:
+def _feedback_and_output(loop: StreamT, made: object) -> tuple[StreamT, StreamT]:
     pair = made if isinstance(made, tuple | list) and len(made) == 2 else ()
-    streams = [one._stream if isinstance(one, KeyedStream) else one for one in pair]
-    if not streams or not all(isinstance(one, DataStream) and one._program is loop._program for one in streams):
+    streams = [one._stream if isinstance(one, KeyedVerbs) else one for one in pair]
+    if not streams or not all(isinstance(one, Stream) and one._program is loop._program for one in streams):
         raise GraphError(
             "iterate: the body must return two streams made of the one that it is given: what is fed back, and what "
             f"leaves the loop; it returned {made!r:.200}"

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, Generic
 
 import pyarrow as pa
 
-from penstock.engine.api.streams import DataStream
+from penstock.engine.api.base import StreamT
 from penstock.engine.connectors import LookupTable
 from penstock.engine.durations import Duration, format_duration, parse_signed_duration
 from penstock.engine.errors import ConfigurationError, GraphError, nearest
@@ -38,10 +38,10 @@ _BOUNDS: Final = {"[]": (0, 0), "()": (1, -1), "[)": (0, -1), "(]": (1, 0)}
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedInput:
+class KeyedInput(Generic[StreamT]):
     """One side of a join: a stream behind `key_by`, and its key columns."""
 
-    stream: DataStream
+    stream: StreamT
     keys: tuple[str, ...]
 
     @property
@@ -50,7 +50,9 @@ class KeyedInput:
         return JoinSide(self.keys, self.stream.schema)
 
 
-def window_join(left: KeyedInput, right: KeyedInput, windows: WindowAssigner, how: str, suffix: str) -> DataStream:
+def window_join(
+    left: KeyedInput[StreamT], right: KeyedInput[StreamT], windows: WindowAssigner, how: str, suffix: str
+) -> StreamT:
     """See `KeyedStream.window_join`."""
     common = _check_windows("window_join", windows)
     outer = OUTER_SIDES[_check_how("window_join", how, tuple(OUTER_SIDES))]
@@ -62,15 +64,15 @@ def window_join(left: KeyedInput, right: KeyedInput, windows: WindowAssigner, ho
 
 
 def interval_join(
-    left: KeyedInput,
-    right: KeyedInput,
+    left: KeyedInput[StreamT],
+    right: KeyedInput[StreamT],
     lower: Duration,
     upper: Duration,
     bounds: str,
     suffix: str,
     left_late: OutputTag | None,
     right_late: OutputTag | None,
-) -> DataStream:
+) -> StreamT:
     """See `KeyedStream.interval_join`."""
     lower_ms, upper_ms = _interval(lower, upper, bounds)
     columns = JoinColumns(left.side, right.side, _check_suffix("interval_join", suffix))
@@ -86,20 +88,20 @@ def interval_join(
 
 
 def near_join(
-    left: KeyedInput,
-    right: KeyedInput,
+    left: KeyedInput[StreamT],
+    right: KeyedInput[StreamT],
     interval_ms: tuple[int, int],
     outer: tuple[int, ...],
     condition: Callable[[pa.RecordBatch], pa.BooleanArray] | None,
     time: JoinTime,
-) -> DataStream:
+) -> StreamT:
     """What tables are joined by within an interval; see `IntervalJoinSpec`."""
     columns = JoinColumns(left.side, right.side)
     spec = IntervalJoinSpec(columns, *interval_ms, (None, None), outer, condition, time)
     return _add(left, right, spec, columns.bind("interval join"), timed=time is JoinTime.EVENT)
 
 
-def temporal_join(left: KeyedInput, right: KeyedInput, how: str, suffix: str) -> DataStream:
+def temporal_join(left: KeyedInput[StreamT], right: KeyedInput[StreamT], how: str, suffix: str) -> StreamT:
     """See `KeyedStream.temporal_join`."""
     _check_how("temporal_join", how, _INNER_OR_LEFT)
     columns = JoinColumns(left.side, right.side, _check_suffix("temporal_join", suffix))
@@ -110,8 +112,12 @@ def temporal_join(left: KeyedInput, right: KeyedInput, how: str, suffix: str) ->
 
 
 def co_group(
-    left: KeyedInput, right: KeyedInput, windows: WindowAssigner, function: CoGroupFunction, returns: Returns
-) -> DataStream:
+    left: KeyedInput[StreamT],
+    right: KeyedInput[StreamT],
+    windows: WindowAssigner,
+    function: CoGroupFunction,
+    returns: Returns,
+) -> StreamT:
     """See `KeyedStream.co_group`."""
     common = _check_windows("co_group", windows)
     columns = JoinColumns(left.side, right.side)
@@ -122,13 +128,13 @@ def co_group(
 
 
 def lookup_join(
-    stream: DataStream,
+    stream: StreamT,
     table: LookupTable,
     on: str | Sequence[str] | Mapping[str, str],
     how: str,
     cache: LookupCache | None,
     suffix: str,
-) -> DataStream:
+) -> StreamT:
     """See `DataStream.lookup_join`."""
     if not isinstance(table, LookupTable):
         raise GraphError(
@@ -185,12 +191,12 @@ def _interval(lower: Duration, upper: Duration, bounds: str) -> tuple[int, int]:
     return first, last
 
 
-def _bind(verb: str, left: KeyedInput, right: KeyedInput, columns: JoinColumns) -> SchemaOrUnknown:
+def _bind(verb: str, left: KeyedInput[Any], right: KeyedInput[Any], columns: JoinColumns) -> SchemaOrUnknown:
     _check_inputs(verb, left, right)
     return columns.bind(verb)
 
 
-def _check_inputs(verb: str, left: KeyedInput, right: KeyedInput) -> None:
+def _check_inputs(verb: str, left: KeyedInput[Any], right: KeyedInput[Any]) -> None:
     if left.stream._program is not right.stream._program:
         raise GraphError(f"{verb}: the streams belong to different programs; make both from one environment")
     for side, one in zip(SIDES, (left, right), strict=True):
@@ -222,7 +228,7 @@ def _check_windows(verb: str, windows: WindowAssigner) -> JoinWindows:
     return windows
 
 
-def _need_columns(verb: str, how: str, one: KeyedInput, side: int) -> None:
+def _need_columns(verb: str, how: str, one: KeyedInput[Any], side: int) -> None:
     """An outer join makes up rows of nulls for a side that may never have had a row."""
     if one.stream.schema is None:
         raise GraphError(
@@ -238,16 +244,16 @@ def _tag_name(option: str, tag: OutputTag | None) -> str | None:
 
 
 def _add(
-    left: KeyedInput,
-    right: KeyedInput,
+    left: KeyedInput[StreamT],
+    right: KeyedInput[StreamT],
     spec: OperatorSpec,
     schema: SchemaOrUnknown,
     sides: Mapping[str, SchemaOrUnknown] | None = None,
     name: str | None = None,
     timed: bool = True,
-) -> DataStream:
+) -> StreamT:
     program = left.stream._program
     program.check_open()
     edges = [replace(edge, input_index=index) for index, one in enumerate((left, right)) for edge in one.stream._edges]
     node = program.graph.add(name or spec.describe(), spec, tuple(edges), schema, timed=timed, sides=sides)
-    return DataStream.of_node(program, node)
+    return left.stream.of_node(program, node)

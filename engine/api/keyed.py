@@ -1,4 +1,4 @@
-"""Streams divided by key: what `DataStream.key_by` returns.
+"""The verbs of streams divided by key: of `KeyedStream`, which `DataStream.key_by` returns.
 
 Each verb checks its arguments, adds one operator behind the exchange by key, and returns the stream behind it.
 """
@@ -6,16 +6,12 @@ Each verb checks its arguments, adds one operator behind the exchange by key, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING, Generic, Literal
 
 from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.api import joins
-from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
+from penstock.engine.api.base import StreamT
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
-from penstock.engine.api.matched import PatternStream, Time, matched
-from penstock.engine.api.streams import DataStream
-from penstock.engine.api.windowed import WindowedStream, count_windowed, windowed
 from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
@@ -24,16 +20,17 @@ from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 from penstock.engine.operators.joins.co_group import CoGroupFunction
 from penstock.engine.operators.running_aggregate import RunningAggregateSpec
-from penstock.engine.patterns.limits import limits_of
-from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.base import WindowAssigner
 
+if TYPE_CHECKING:
+    from penstock.engine.api.joins import KeyedInput
 
-class KeyedStream:
-    """A stream divided by key. Get one from `DataStream.key_by`."""
 
-    def __init__(self, stream: DataStream, keys: Sequence[str]) -> None:
+class KeyedVerbs(Generic[StreamT]):
+    """What can be asked of a stream divided by key, and gives a stream without keys."""
+
+    def __init__(self, stream: StreamT, keys: Sequence[str]) -> None:
         self._stream = stream
         self._keys = tuple(keys)
 
@@ -42,7 +39,7 @@ class KeyedStream:
         def __getattr__(self, name):
             no_such_verb(self, name, KEYED_HINTS)
 
-    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+    def aggregate(self, **aggregates: Aggregate) -> StreamT:
         """Running aggregates: each batch emits one update for every key that it touched.
 
         The columns are the keys and one for each aggregate. The last update of a key is its final value; how many come
@@ -62,9 +59,7 @@ class KeyedStream:
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
         return self._stream._add(RunningAggregateSpec(aggregation), schema)
 
-    def process(
-        self, function: KeyedProcessFunction | type[KeyedProcessFunction], returns: Returns = None
-    ) -> DataStream:
+    def process(self, function: KeyedProcessFunction | type[KeyedProcessFunction], returns: Returns = None) -> StreamT:
         """Call a `KeyedProcessFunction`: state and timers by key, any number of rows out, side outputs.
 
         Args:
@@ -88,7 +83,7 @@ class KeyedStream:
         role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)
 
-    def reduce(self, function: Callable[[Row, Row], Row], returns: Returns = None) -> DataStream:
+    def reduce(self, function: Callable[[Row, Row], Row], returns: Returns = None) -> StreamT:
         """Reduce each key's rows to one: for every row, what the rows of its key up to it are reduced to.
 
         The first row of a key passes as it is.
@@ -110,78 +105,15 @@ class KeyedStream:
         role = KeyedReduceSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)
 
-    @overload
-    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
-
-    @overload
-    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
-
-    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
-        """This stream and another, for a function that takes rows of both and has state by key.
-
-        Args:
-            other: a stream with as many key columns of the same types, or a broadcast stream.
-
-        Raises:
-            GraphError: another program's stream, one with other keys or none, or one with timestamps where this one has
-                none.
-
-        Example:
-            >>> orders.key_by("id").connect(payments.key_by("order_id")).process(Match())  # doctest: +SKIP
-        """
-        if isinstance(other, BroadcastStream):
-            return BroadcastConnectedStream(self._stream, other, self._keys)
-        if not isinstance(other, KeyedStream):
-            raise GraphError(
-                "connect: takes a stream with keys, as this one has, or a broadcast stream, not "
-                f"{type(other).__name__}; call key_by on both"
-            )
-        return ConnectedStreams(self._stream, other._stream, (self._keys, other._keys))
-
-    def match(
-        self,
-        pattern: Pattern,
-        time: Time = "event",
-        max_partial_matches: int | None = None,
-        overflow: Literal["fail", "drop_oldest", "drop_newest"] = "fail",
-        ttl: Duration | None = None,
-    ) -> PatternStream:
-        """Look for a pattern in the rows of each key, in order of time.
-
-        Args:
-            pattern: what to look for; docs/patterns.md says what each verb means.
-            time: `"event"`, where rows wait for the watermark and late ones are dropped and counted, or `"processing"`,
-                where each row is looked at as it comes, at the time of the clock.
-            max_partial_matches: how many a key may have after a row; None for any number.
-            overflow: what happens to more: the job fails, or those go that began first, or last. The metric
-                `droppedPartialMatches` counts them.
-            ttl: how long a partial match lives without a further row of its own (in the time of `time`); it then goes
-                and is counted as well. `within` bounds the match as a whole, and gives time-outs.
-
-        Raises:
-            PatternError: the pattern makes no sense.
-            ConfigurationError: a limit that is none.
-            GraphError: a stream without timestamps (in event time), or whose columns are not known; a condition that
-                does not fit them.
-
-        Example:
-            >>> pattern = Pattern.begin("small").where(col("amount") < 1)  # doctest: +SKIP
-            >>> pattern = pattern.next("large").where(col("amount") > 500).within("1m")  # doctest: +SKIP
-            >>> payments.key_by("card").match(pattern).select(  # doctest: +SKIP
-            ...     lambda match: {"card": next(iter(match["large"]))["card"]}
-            ... )
-        """
-        return matched(self._stream, self._keys, pattern, time, limits_of(max_partial_matches, overflow, ttl))
-
     # Joins
 
     def window_join(
         self,
-        right: KeyedStream,
+        right: KeyedVerbs[StreamT],
         windows: WindowAssigner,
         how: Literal["inner", "left", "right", "full"] = "inner",
         suffix: str = "_right",
-    ) -> DataStream:
+    ) -> StreamT:
         """Pair the rows of both streams that have one key and are in one window, once the watermark has passed it.
 
         The columns are those of this stream, `window_start` and `window_end` (timestamps, UTC; the end does not belong
@@ -203,18 +135,20 @@ class KeyedStream:
         Example:
             >>> clicks.key_by("user").window_join(buys.key_by("buyer"), tumbling("1h"))  # doctest: +SKIP
         """
+        from penstock.engine.api import joins
+
         return joins.window_join(self._input, _partner("window_join", right), windows, how, suffix)
 
     def interval_join(
         self,
-        right: KeyedStream,
+        right: KeyedVerbs[StreamT],
         lower: Duration,
         upper: Duration,
         bounds: Literal["[]", "()", "[)", "(]"] = "[]",
         suffix: str = "_right",
         left_late: OutputTag | None = None,
         right_late: OutputTag | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Pair the rows of both streams that have one key and are near in time: left + lower <= right <= left + upper.
 
         Pairs are emitted as soon as both rows have come, and carry the later of both timestamps. The columns are those
@@ -235,12 +169,14 @@ class KeyedStream:
         Example:
             >>> ads.key_by("user").interval_join(clicks.key_by("user"), "0s", "10m")  # doctest: +SKIP
         """
+        from penstock.engine.api import joins
+
         partner = _partner("interval_join", right)
         return joins.interval_join(self._input, partner, lower, upper, bounds, suffix, left_late, right_late)
 
     def temporal_join(
-        self, versions: KeyedStream, how: Literal["inner", "left"] = "inner", suffix: str = "_right"
-    ) -> DataStream:
+        self, versions: KeyedVerbs[StreamT], how: Literal["inner", "left"] = "inner", suffix: str = "_right"
+    ) -> StreamT:
         """Join each row with the version of its key that was valid at its time: the latest one at or before it.
 
         A row is emitted, with its own timestamp, when the watermark passes that. Of two versions with one timestamp the
@@ -261,11 +197,13 @@ class KeyedStream:
         Example:
             >>> orders.key_by("currency").temporal_join(rates.key_by("currency"), how="left")  # doctest: +SKIP
         """
+        from penstock.engine.api import joins
+
         return joins.temporal_join(self._input, _partner("temporal_join", versions), how, suffix)
 
     def co_group(
-        self, right: KeyedStream, windows: WindowAssigner, function: CoGroupFunction, returns: Returns = None
-    ) -> DataStream:
+        self, right: KeyedVerbs[StreamT], windows: WindowAssigner, function: CoGroupFunction, returns: Returns = None
+    ) -> StreamT:
         """Call a function with all rows of both streams that have one key and are in one window.
 
         It is called once the watermark has passed the window, for each key with rows on either side. Its results carry
@@ -287,44 +225,18 @@ class KeyedStream:
             ...     yield {"user": key, "more": len(left) - len(right)}
             >>> a.key_by("user").co_group(b.key_by("user"), tumbling("1h"), compare)  # doctest: +SKIP
         """
+        from penstock.engine.api import joins
+
         return joins.co_group(self._input, _partner("co_group", right), windows, function, returns)
 
     @property
-    def _input(self) -> joins.KeyedInput:
-        return joins.KeyedInput(self._stream, self._keys)
+    def _input(self) -> KeyedInput[StreamT]:
+        from penstock.engine.api.joins import KeyedInput
 
-    def window(self, windows: WindowAssigner) -> WindowedStream:
-        """Divide each key's rows into windows.
-
-        Args:
-            windows: `tumbling(...)`, `sliding(...)`, `cumulative(...)`, `session(...)`, `global_windows()`, or a
-                `WindowAssigner` of your own.
-
-        Raises:
-            GraphError: no assigner, or one of event time on a stream without timestamps.
-
-        Example:
-            >>> clicks.key_by("user").window(session("30m")).aggregate(n=count())  # doctest: +SKIP
-        """
-        return windowed(self._stream, self._keys, windows, "window")
-
-    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
-        """Divide each key's rows into windows of so many rows; rows that fill no window are not emitted.
-
-        Args:
-            size: rows of a window, 1 or more.
-            slide: emit the last `size` rows whenever so many more have come; by default windows do not overlap.
-
-        Raises:
-            GraphError: a size or slide that is no whole number of 1 or more.
-
-        Example:
-            >>> prices.key_by("stock").count_window(100, 10).aggregate(mean=mean("price"))  # doctest: +SKIP
-        """
-        return count_windowed(self._stream, self._keys, size, slide, "count_window")
+        return KeyedInput(self._stream, self._keys)
 
 
-def _partner(verb: str, right: object) -> joins.KeyedInput:
-    if not isinstance(right, KeyedStream):
+def _partner(verb: str, right: KeyedVerbs[StreamT]) -> KeyedInput[StreamT]:
+    if not isinstance(right, KeyedVerbs):
         raise GraphError(f"{verb} takes a stream with keys, not {type(right).__name__}; call key_by(...) on it first")
     return right._input

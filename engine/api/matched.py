@@ -1,4 +1,4 @@
-"""Streams in which a pattern is looked for: what `KeyedStream.match` returns.
+"""The verbs of streams in which a pattern is looked for: of `PatternStream`, which `KeyedStream.match` returns.
 
 Its verbs say what becomes of late rows, and then what is made of matches; the last one adds the operator and returns
 the stream of results.
@@ -9,24 +9,24 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from penstock.engine.api.streams import DataStream
+from penstock.engine.api.base import Stream, StreamT
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, Row
-from penstock.engine.operators.matching.match_spec import MatchPlan
-from penstock.engine.operators.matching.operator import MatchSpec
-from penstock.engine.patterns.automaton import CompiledPattern
-from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
 from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
 from penstock.engine.patterns.partial import Match
-from penstock.engine.patterns.pattern import Pattern
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.texts import function_name
 
 Time = Literal["event", "processing"]
+PatternStreamT = TypeVar("PatternStreamT", bound="PatternVerbs[Any]")
 _TIMES: Final = ("event", "processing")
+
+if TYPE_CHECKING:
+    from penstock.engine.patterns.automaton import CompiledPattern
+    from penstock.engine.patterns.pattern import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class _Settings:
     late_tag: OutputTag | None = None
 
 
-class PatternStream:
-    """A stream in which a pattern is looked for. Get one from `KeyedStream.match`."""
+class PatternVerbs(Generic[StreamT]):
+    """What can be asked of a stream in which a pattern is looked for."""
 
     def __init__(
         self,
-        stream: DataStream,
+        stream: StreamT,
         keys: tuple[str, ...],
         pattern: Pattern,
         compiled: CompiledPattern,
@@ -55,7 +55,39 @@ class PatternStream:
         self._compiled = compiled
         self._settings = settings
 
-    def side_output_late_data(self, tag: OutputTag) -> PatternStream:
+    @classmethod
+    def over(
+        cls: type[PatternStreamT],
+        stream: Stream,
+        keys: tuple[str, ...],
+        pattern: Pattern,
+        time: Time,
+        limits: MatchLimits,
+    ) -> PatternStreamT:
+        """See `KeyedStream.match`."""
+        from penstock.engine.patterns.compiler import compile_pattern
+        from penstock.engine.patterns.pattern import Pattern
+
+        if not isinstance(pattern, Pattern):
+            raise GraphError(f"match takes a Pattern, such as Pattern.begin('a').where(...), not {pattern!r:.200}")
+        if time not in _TIMES:
+            raise ConfigurationError(f"match: time is 'event' or 'processing', not {time!r}")
+        if time == "event" and not stream._timed:
+            raise GraphError(
+                "match: the stream has no timestamps; call assign_timestamps before, or look for the pattern by the "
+                "clock: time='processing'"
+            )
+        schema = stream.schema
+        if schema is None or any(field.type == "null" for field in schema):
+            raise GraphError(
+                "match: the columns of the stream and their types must be known, to keep rows as state; declare them "
+                "with returns={...} where a Python function makes the rows"
+            )
+        compiled = compile_pattern(pattern)
+        _check_expressions(compiled, stream)
+        return cls(stream, keys, pattern, compiled, _Settings(time == "event", limits))
+
+    def side_output_late_data(self: PatternStreamT, tag: OutputTag) -> PatternStreamT:
         """Give rows at or behind the watermark to a side output, instead of dropping and counting them.
 
         Args:
@@ -69,7 +101,7 @@ class PatternStream:
         if not self._settings.is_event_time:
             raise GraphError("side_output_late_data: no row is late in processing time; leave it out")
         settings = replace(self._settings, late_tag=tag)
-        return PatternStream(self._stream, self._keys, self._pattern, self._compiled, settings)
+        return type(self)(self._stream, self._keys, self._pattern, self._compiled, settings)
 
     def select(
         self,
@@ -77,7 +109,7 @@ class PatternStream:
         returns: Returns = None,
         timed_out: OutputTag | None = None,
         on_timeout: Callable[[Match, int], Row] | None = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Make one row of each match.
 
         Args:
@@ -109,7 +141,7 @@ class PatternStream:
 
     def process(
         self, function: PatternProcessFunction | type[PatternProcessFunction], returns: Returns = None
-    ) -> DataStream:
+    ) -> StreamT:
         """Call a `PatternProcessFunction` with each match: any number of rows, side outputs, time-outs.
 
         Args:
@@ -138,7 +170,10 @@ class PatternStream:
         text: str,
         function: PatternProcessFunction | type[PatternProcessFunction] | SelectFunction,
         returns: Returns,
-    ) -> DataStream:
+    ) -> StreamT:
+        from penstock.engine.operators.matching.match_spec import MatchPlan
+        from penstock.engine.operators.matching.operator import MatchSpec
+
         schema, settings = self._stream.schema, self._settings
         assert schema is not None, "match asks for the columns"
         result = declared_schema(returns, "match")
@@ -159,31 +194,7 @@ class PatternStream:
         return self._stream._add(MatchSpec(plan), result, settings.is_event_time, sides, name)
 
 
-def matched(
-    stream: DataStream, keys: tuple[str, ...], pattern: Pattern, time: Time, limits: MatchLimits
-) -> PatternStream:
-    """See `KeyedStream.match`."""
-    if not isinstance(pattern, Pattern):
-        raise GraphError(f"match takes a Pattern, such as Pattern.begin('a').where(...), not {pattern!r:.200}")
-    if time not in _TIMES:
-        raise ConfigurationError(f"match: time is 'event' or 'processing', not {time!r}")
-    if time == "event" and not stream._timed:
-        raise GraphError(
-            "match: the stream has no timestamps; call assign_timestamps before, or look for the pattern by the clock: "
-            "time='processing'"
-        )
-    schema = stream.schema
-    if schema is None or any(field.type == "null" for field in schema):
-        raise GraphError(
-            "match: the columns of the stream and their types must be known, to keep rows as state; declare them with "
-            "returns={...} where a Python function makes the rows"
-        )
-    compiled = compile_pattern(pattern)
-    _check_expressions(compiled, stream)
-    return PatternStream(stream, keys, pattern, compiled, _Settings(time == "event", limits))
-
-
-def _check_expressions(compiled: CompiledPattern, stream: DataStream) -> None:
+def _check_expressions(compiled: CompiledPattern, stream: Stream) -> None:
     """Refuse what does not fit the columns while the program is built."""
     from penstock.engine.expressions import Filter, bind
 

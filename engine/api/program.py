@@ -24,11 +24,18 @@ class Program:
         self.graph = GraphBuilder()
         self.consumers: dict[int, ResultConsumer] = {}
         self.job: JobHandle | None = None
+        self.one_subtask: set[int] = set()
+        """The operators that must see all rows, and so have one subtask."""
         self._submit = submit
 
     def submit_once(self) -> JobHandle:
         """The program's job; submits the program unless that has happened."""
         return self.job or self._submit(self)
+
+    def see_all_rows(self, node: int) -> None:
+        """Let an operator have one subtask for good: it must see all rows."""
+        self.graph.parallelism(node, 1)
+        self.one_subtask.add(node)
 
     def check_open(self) -> None:
         """Raise unless operators can still be added."""

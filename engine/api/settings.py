@@ -33,5 +33,10 @@ class OperatorSettings:
         where = self._program.graph[node].where
         if isinstance(self._program.graph[node].role, Results):
             raise GraphError(f"{where}: rows for the client are read by one process; set the parallelism before it")
+        if node in self._program.one_subtask and parallelism != 1:
+            raise GraphError(
+                "set_parallelism: windows over all rows are computed by one subtask; for more, divide the stream with "
+                "key_by(...) and window(...)"
+            )
         check_parallelism(parallelism, LARGEST_MAX_PARALLELISM, where)
         self._program.graph.parallelism(node, parallelism)

@@ -1,61 +1,49 @@
-"""The streams that a program is written with.
+"""The streams that a program is written with: `DataStream`, and what its verbs lead to.
 
 A stream is a place in the job graph. Each verb checks its arguments against the columns, where they are known, adds one
 operator, and returns the stream behind it; nothing runs before the environment executes the program.
 
-Streams with keys, windows and partners have modules of their own beside this one. Their verbs return to a `DataStream`,
-so the verbs here that lead there import them when they are called.
+These classes name each other, as keys lead to windows and windows back to streams. Their other verbs are inherited from
+modules of their own, which know no class of this one; what joins, loops and patterns need is loaded where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, overload
 
-import pyarrow as pa
-
-from penstock.engine.api.checks import check_bounded, side_schema, sort_keys
+from penstock.engine.api.base import Stream
+from penstock.engine.api.checks import side_schema
+from penstock.engine.api.connected import BroadcastConnectedVerbs, BroadcastStream, ConnectedVerbs
+from penstock.engine.api.grouped import GroupedVerbs
 from penstock.engine.api.hints import STREAM_HINTS, no_such_verb
-from penstock.engine.api.partitioning import PartitioningVerbs
-from penstock.engine.api.program import Program
-from penstock.engine.api.settings import OperatorSettings
+from penstock.engine.api.keyed import KeyedVerbs
+from penstock.engine.api.matched import PatternVerbs, Time
 from penstock.engine.api.sinks import Printer, StreamSink
-from penstock.engine.compiled.functions import CompiledFunction
+from penstock.engine.api.windowed import WindowedVerbs
 from penstock.engine.connectors import LookupTable, Sink
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
-from penstock.engine.exchange.partitioners import Global, Partitioner
-from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
-from penstock.engine.functions import OutputTag, ProcessFunction
-from penstock.engine.graph.logical import Chaining, Edge, Node, Results, Role
+from penstock.engine.exchange.partitioners import Broadcast
+from penstock.engine.functions import OutputTag
+from penstock.engine.graph.logical import Chaining, Edge, Results
 from penstock.engine.job.handle import CollectedRows, CollectResult
-from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.batches import BatchMapSpec
-from penstock.engine.operators.expressions import ExpressionSpec
-from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
 from penstock.engine.operators.joins.lookup_cache import LookupCache
-from penstock.engine.operators.rows import RowColumnsSpec, RowFilterSpec, RowFlatMapSpec, RowMapSpec
 from penstock.engine.operators.sink import SinkSpec
-from penstock.engine.operators.sort import SortSpec
-from penstock.engine.operators.spec import Resources
-from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
-from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.patterns.limits import limits_of
+from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.texts import columns_text
 from penstock.engine.windows.base import WindowAssigner
-from penstock.engine.windows.watermarks import WatermarkStrategy
-
-if TYPE_CHECKING:
-    from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
-    from penstock.engine.api.keyed import KeyedStream
-    from penstock.engine.api.windowed import WindowedStream
 
 Row: TypeAlias = dict[str, Any]
 
+if TYPE_CHECKING:
+    from penstock.engine.patterns.pattern import Pattern
 
-class DataStream(PartitioningVerbs, OperatorSettings):
+
+class DataStream(Stream):
     """A stream of rows with named, typed columns.
 
     Get one from a `StreamEnvironment`; each verb returns a new stream and leaves this one as it is.
@@ -68,244 +56,67 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         [{'x': 5}]
     """
 
-    def __init__(
-        self, program: Program, edges: tuple[Edge, ...], schema: SchemaOrUnknown, timed: bool, node: int | None
-    ) -> None:
-        self._program = program
-        self._edges = edges
-        self._schema = schema
-        self._timed = timed
-        self._node = node
-
-    @classmethod
-    def of_node(cls, program: Program, node: Node) -> DataStream:
-        """The stream behind a node."""
-        return cls(program, (Edge(node.id),), node.schema, node.timed, node.id)
-
-    @property
-    def schema(self) -> pa.Schema | None:
-        """The columns, or None behind a Python function whose result was not declared by `returns=`."""
-        return self._schema
-
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):
             no_such_verb(self, name, STREAM_HINTS)
 
-    def filter(self, *predicates: Any) -> DataStream:
-        """Keep the rows for which every predicate is true.
+    # By key, or to everybody
+
+    def key_by(self, *columns: str) -> KeyedStream:
+        """Bring rows with equal keys together: everything behind is computed per key.
 
         Args:
-            predicates: expressions such as `col("x") > 3`, or one Python function of a row (a dict).
+            columns: names of the key columns; whole numbers, text, booleans, times or decimals, without nulls.
 
         Raises:
-            GraphError: a predicate is no row-wise boolean expression, or names a column that is not there.
+            GraphError: no such column, a key of floating or nested type, or a name that begins with `__`.
 
         Example:
-            >>> stream.filter(~col("delay").is_null(), col("delay") > 15)  # doctest: +SKIP
+            >>> stream.key_by("carrier").aggregate(n=count())  # doctest: +SKIP
         """
-        if not predicates:
-            raise GraphError("filter: give at least one predicate")
-        if len(predicates) == 1 and not isinstance(predicates[0], Expr) and callable(predicates[0]):
-            function = predicates[0]
-            if isinstance(function, CompiledFunction):
-                from penstock.engine.operators.compiled import filter_spec
+        return KeyedStream(self._by_key(columns), columns)
 
-                return self._add(filter_spec(function, self._schema), self._schema)
-            return self._add(RowFilterSpec(function), self._schema)
-        return self._add_steps(tuple(Filter(predicate) for predicate in predicates))
+    def group_by(self, *columns: str) -> GroupedStream:
+        """The batch view: what is computed of all rows with equal keys, once, when the stream has ended.
 
-    def select(self, *columns: Any, returns: Returns = None, **named: Any) -> DataStream:
-        """Keep, compute and rename columns; all others go.
+        Where `key_by(...).aggregate(...)` gives an update whenever rows come, `group_by(...).aggregate(...)` gives one
+        row a key, the final one.
 
         Args:
-            columns: names, or expressions (named by `.alias(...)` or their first column).
-            returns: Arrow types of the columns that Python functions compute.
-            named: new columns: expressions, literals, or Python functions of a row.
+            columns: as for `key_by`.
 
         Raises:
-            GraphError: an expression is not row-wise, or names a column that is not there.
+            GraphError: as for `key_by`; or a source of the stream, which is named, has no end.
 
         Example:
-            >>> stream.select("carrier", hours=col("minutes") / 60)  # doctest: +SKIP
+            >>> stream.group_by("carrier").aggregate(n=count())  # doctest: +SKIP
         """
-        return self._add_columns(select(*columns, **named), returns)
+        return GroupedStream(self._by_key(columns, "group_by"), columns)
 
-    def with_columns(self, *columns: Any, returns: Returns = None, **named: Any) -> DataStream:
-        """Add or replace columns; arguments as for `select`.
+    @overload
+    def broadcast(self) -> DataStream: ...
 
-        Example:
-            >>> stream.with_columns(late=col("delay") > 15, label=lambda row: row["a"] + row["b"])  # doctest: +SKIP
-        """
-        return self._add_columns(with_columns(*columns, **named), returns)
+    @overload
+    def broadcast(self, first: MapStateDescriptor, /, *more: MapStateDescriptor) -> BroadcastStream: ...
 
-    def map(self, function: Callable[[Row], Row], returns: Returns = None) -> DataStream:
-        """Turn each row (a dict) into another.
+    def broadcast(self, *descriptors: MapStateDescriptor) -> DataStream | BroadcastStream:
+        """Send every row to every subtask of the next operator.
 
         Args:
-            function: takes and returns a dict; made by `penstock.compiled`, it runs over whole columns.
-            returns: the columns of the result, as a `pa.Schema` or `{"name": "int64"}`. Without it, each column takes
-                the type of its first value and keeps it, and later verbs cannot check column names in advance.
+            descriptors: of the broadcast states in which a `BroadcastProcessFunction` keeps the rows; give the result
+                to `connect`. Without any, the result is a stream like this one.
 
         Raises:
-            GraphError: `function` cannot be called.
-            ConfigurationError: `returns` declares no columns.
+            GraphError: not `MapStateDescriptor`s, or two of one name.
 
         Example:
-            >>> stream.map(lambda row: {"word": row["word"].lower()}, returns={"word": "string"})  # doctest: +SKIP
+            >>> payments.connect(rules.broadcast(RULES)).process(Alert())  # doctest: +SKIP
         """
-        schema = declared_schema(returns, "map")
-        if isinstance(function, CompiledFunction):
-            # Few programs have compiled functions, and all that compiles comes with this.
-            from penstock.engine.operators.compiled import map_spec
-
-            return self._add(map_spec(function, self._schema, schema), schema)
-        return self._add(RowMapSpec(function, schema), schema)
-
-    def flat_map(self, function: Callable[[Row], Iterable[Row]], returns: Returns = None) -> DataStream:
-        """Turn each row (a dict) into any number of rows; arguments as for `map`.
-
-        Example:
-            >>> lines.flat_map(lambda row: ({"word": w} for w in row["line"].split()))  # doctest: +SKIP
-        """
-        schema = declared_schema(returns, "flat_map")
-        if isinstance(function, CompiledFunction):
-            from penstock.engine.operators.compiled import flat_map_spec
-
-            return self._add(flat_map_spec(function, self._schema, schema), schema)
-        return self._add(RowFlatMapSpec(function, schema), schema)
-
-    def map_batches(
-        self, function: Any, returns: Returns = None, num_cpus: float = 0.0, num_gpus: float = 0.0
-    ) -> DataStream:
-        """Turn whole Arrow record batches into others: the way to call NumPy, pandas or a model at full speed.
-
-        Args:
-            function: takes a `pa.RecordBatch` and returns one, a `pa.Table`, or a dict of arrays; or a class with
-                `__call__` and optional `open(context)` and `close()`, of which each subtask creates one. How rows are
-                cut into batches must not matter to it.
-            returns: the columns of the result, as for `map`.
-            num_cpus, num_gpus: what each subtask reserves on the cluster; it then gets a task of its own.
-
-        Raises:
-            GraphError: `function` cannot be called.
-            ConfigurationError: `num_cpus` or `num_gpus` is no number of 0 or more.
-
-        Example:
-            >>> stream.map_batches(lambda batch: {"n": np.sqrt(batch["n"])})  # doctest: +SKIP
-        """
-        wanted = Resources(num_cpus, num_gpus)
-        schema = declared_schema(returns, "map_batches")
-        resources = wanted if num_cpus or num_gpus else None
-        return self._add(BatchMapSpec(function, schema, resources), schema)
-
-    def process(self, function: ProcessFunction | type[ProcessFunction], returns: Returns = None) -> DataStream:
-        """Call a `ProcessFunction` with each row: any number of rows out, side outputs, state of the subtask.
-
-        Args:
-            function: an object, of which each subtask gets a copy, or the class.
-            returns: the columns of the result, as for `map`.
-
-        Raises:
-            GraphError: another kind of function, or one that does not implement `process_element`.
-
-        Example:
-            >>> numbers.process(Split(), returns={"n": "int64"})  # doctest: +SKIP
-        """
-        schema = declared_schema(returns, "process")
-        return self._add(ProcessSpec(function, schema, self._timed), schema)
-
-    def map_async(
-        self,
-        function: Any,
-        returns: Returns = None,
-        timeout: Duration = "60s",
-        capacity: int = 100,
-        order: Literal["ordered", "unordered"] = "ordered",
-        retry: AsyncRetry | None = None,
-    ) -> DataStream:
-        """Call an outside service for each row, many rows at a time, without blocking on each call.
-
-        A batch is awaited as a whole, so it waits for its slowest call; meanwhile rows gather for the next one. The
-        delays and the timeout are real time, whatever clock the job runs on.
-
-        Args:
-            function: an `AsyncFunction` or a class of such, of which each subtask has one; or an `async def` function
-                of a row. It gives a dict, a list of dicts, or None for no rows.
-            returns: the columns of the result, as for `map`.
-            timeout: how long the work on a row may take, with all retries. Then `timeout(row)` of the AsyncFunction is
-                called, which raises an error unless you override it.
-            capacity: how many rows a subtask works on at a time.
-            order: `"ordered"`: results in the order of their rows; `"unordered"`: in each batch, what is done first
-                goes first.
-            retry: `AsyncRetry(...)` to call again where a call failed; by default that ends the job.
-
-        Raises:
-            GraphError: `function` is nothing that can be awaited.
-            ConfigurationError: an option cannot be used.
-
-        Example:
-            >>> async def city(row):
-            ...     return {**row, "city": await client.city_of(row["ip"])}
-            >>> stream.map_async(city, timeout="5s", retry=AsyncRetry(attempts=3, delay="100ms"))  # doctest: +SKIP
-        """
-        schema = declared_schema(returns, "map_async")
-        return self._add(AsyncFunctionSpec(function, schema, timeout, capacity, order, retry), schema)
-
-    def assign_timestamps(
-        self, column: str | WatermarkStrategy, strategy: WatermarkStrategy | None = None
-    ) -> DataStream:
-        """Take event time from a column, and emit watermarks; those from upstream go, but for the one at the end.
-
-        Args:
-            column: a timestamp (without a zone: UTC), a date, or an integer of milliseconds since the epoch; no nulls.
-                Or a strategy that says itself where timestamps are.
-            strategy: how far rows may be out of order; by default not at all within one subtask.
-
-        Raises:
-            GraphError: there is no such column, it holds no time, `strategy` is none, says nothing or something else
-                about timestamps, or is of an alignment group, which only `from_source` can hold back.
-
-        Example:
-            >>> stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("5s"))  # doctest: +SKIP
-            >>> stream.assign_timestamps(WatermarkStrategy.for_ingestion_time())  # doctest: +SKIP
-        """
-        spec = TimestampSpec(complete_strategy(column, strategy))
-        spec.bind(self._schema, "assign_timestamps")
-        return self._add(spec, self._schema, timed=True)
-
-    def sort(self, *columns: str, descending: bool | Sequence[bool] = False) -> DataStream:
-        """All rows in order, when the stream has ended.
-
-        Null comes first and NaN last; texts and bytes go by their bytes. Descending is exactly the reverse. Rows that
-        are equal in `columns` come in any order: name as many as make it unique. The rows have no event time any more.
-
-        The order holds within each subtask, and all rows of one come before those of the next. So `collect()` gives
-        rows in order, and so do the files of a `FileSink`, one after another by their names, unless the parallelism
-        changes or rows are partitioned anew on the way. In streaming mode all rows are state of the first subtask until
-        the stream has ended, and so have to fit its memory twice. In batch mode, Spark sorts what comes from Parquet
-        files, in as many parts as there are subtasks, and keeps on disk what does not fit.
-
-        Args:
-            columns: names of the columns to sort by, the first one first: numbers, texts, bytes, booleans, times.
-            descending: whether the largest value comes first; for all columns, or a value for each.
-
-        Raises:
-            GraphError: no column, one twice, one that is not there or has no order, or a source of the stream, which is
-                named, has no end.
-
-        Example:
-            >>> flights.sort("carrier", "delay", descending=[False, True]).sink_to(sink)  # doctest: +SKIP
-        """
-        keys = sort_keys(columns, descending, self._schema)
-        check_bounded(
-            self._program,
-            self._edges,
-            "sort",
-            "rows are in order",
-            "window_all(...).process(...) to sort the rows of each window",
-        )
-        return self._partition(Global())._add(SortSpec(keys), self._schema, timed=False)
+        everywhere = self._partition(Broadcast())
+        if not descriptors:
+            return everywhere
+        return BroadcastStream(everywhere, descriptors)
 
     # Several streams
 
@@ -351,8 +162,6 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         Example:
             >>> orders.connect(payments).key_by("id", "order_id").process(Match())  # doctest: +SKIP
         """
-        from penstock.engine.api.connected import BroadcastConnectedStream, BroadcastStream, ConnectedStreams
-
         if isinstance(other, BroadcastStream):
             return BroadcastConnectedStream(self, other)
         if not isinstance(other, DataStream):
@@ -467,15 +276,11 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         Example:
             >>> clicks.window_all(tumbling("1m")).aggregate(n=count())  # doctest: +SKIP
         """
-        from penstock.engine.api.windowed import windowed
-
-        return windowed(self, (), windows, "window_all")
+        return WindowedStream.over(self, (), windows, "window_all")
 
     def count_window_all(self, size: int, slide: int | None = None) -> WindowedStream:
         """Divide all rows together into windows of so many rows; arguments as for `KeyedStream.count_window`."""
-        from penstock.engine.api.windowed import count_windowed
-
-        return count_windowed(self, (), size, slide, "count_window_all")
+        return WindowedStream.counted(self, (), size, slide, "count_window_all")
 
     def window(self, windows: WindowAssigner) -> NoReturn:
         """Windows belong to keys: call `key_by(...)` before, or `window_all(...)`.
@@ -551,34 +356,121 @@ class DataStream(PartitioningVerbs, OperatorSettings):
         self._program.graph.chaining(self._own_node("start_new_chain"), Chaining.HEAD)
         return self
 
-    def _partition(self, partitioner: Partitioner) -> DataStream:
-        edges = tuple(replace(edge, partitioner=partitioner) for edge in self._edges)
-        return DataStream(self._program, edges, self._schema, self._timed, None)
 
-    def _add_columns(self, step: Select | WithColumns, returns: Returns) -> DataStream:
-        verb = describe((step,))
-        declared = declared_schema(returns, verb)
-        if not step.row_columns and declared is None:
-            return self._add_steps((step,))
-        spec = RowColumnsSpec(step, declared)
-        return self._add(spec, spec.output_schema(self._schema, verb))
+class KeyedStream(KeyedVerbs[DataStream]):
+    """A stream divided by key. Get one from `DataStream.key_by`."""
 
-    def _add_steps(self, steps: tuple[Step, ...]) -> DataStream:
-        spec = ExpressionSpec(steps)
-        # bind() quotes the step itself.
-        schema = None if self._schema is None else bind(steps, self._schema, spec.describe().partition("(")[0])
-        return self._add(spec, schema)
+    @overload
+    def connect(self, other: KeyedStream) -> ConnectedStreams: ...
 
-    def _add(
+    @overload
+    def connect(self, other: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, other: KeyedStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another, for a function that takes rows of both and has state by key.
+
+        Args:
+            other: a stream with as many key columns of the same types, or a broadcast stream.
+
+        Raises:
+            GraphError: another program's stream, one with other keys or none, or one with timestamps where this one has
+                none.
+
+        Example:
+            >>> orders.key_by("id").connect(payments.key_by("order_id")).process(Match())  # doctest: +SKIP
+        """
+        if isinstance(other, BroadcastStream):
+            return BroadcastConnectedStream(self._stream, other, self._keys)
+        if not isinstance(other, KeyedStream):
+            raise GraphError(
+                "connect: takes a stream with keys, as this one has, or a broadcast stream, not "
+                f"{type(other).__name__}; call key_by on both"
+            )
+        return ConnectedStreams(self._stream, other._stream, (self._keys, other._keys))
+
+    def match(
         self,
-        role: Role,
-        schema: SchemaOrUnknown,
-        timed: bool | None = None,
-        sides: Mapping[str, SchemaOrUnknown] | None = None,
-        name: str | None = None,
-    ) -> DataStream:
-        """The stream behind a new operator, which describes itself unless the verb has a better name for it."""
-        self._program.check_open()
-        chosen = self._timed if timed is None else timed
-        node = self._program.graph.add(name or role.describe(), role, self._edges, schema, chosen, sides)
-        return DataStream.of_node(self._program, node)
+        pattern: Pattern,
+        time: Time = "event",
+        max_partial_matches: int | None = None,
+        overflow: Literal["fail", "drop_oldest", "drop_newest"] = "fail",
+        ttl: Duration | None = None,
+    ) -> PatternStream:
+        """Look for a pattern in the rows of each key, in order of time.
+
+        Args:
+            pattern: what to look for; docs/patterns.md says what each verb means.
+            time: `"event"`, where rows wait for the watermark and late ones are dropped and counted, or `"processing"`,
+                where each row is looked at as it comes, at the time of the clock.
+            max_partial_matches: how many a key may have after a row; None for any number.
+            overflow: what happens to more: the job fails, or those go that began first, or last. The metric
+                `droppedPartialMatches` counts them.
+            ttl: how long a partial match lives without a further row of its own (in the time of `time`); it then goes
+                and is counted as well. `within` bounds the match as a whole, and gives time-outs.
+
+        Raises:
+            PatternError: the pattern makes no sense.
+            ConfigurationError: a limit that is none.
+            GraphError: a stream without timestamps (in event time), or whose columns are not known; a condition that
+                does not fit them.
+
+        Example:
+            >>> pattern = Pattern.begin("small").where(col("amount") < 1)  # doctest: +SKIP
+            >>> pattern = pattern.next("large").where(col("amount") > 500).within("1m")  # doctest: +SKIP
+            >>> payments.key_by("card").match(pattern).select(  # doctest: +SKIP
+            ...     lambda match: {"card": next(iter(match["large"]))["card"]}
+            ... )
+        """
+        return PatternStream.over(
+            self._stream, self._keys, pattern, time, limits_of(max_partial_matches, overflow, ttl)
+        )
+
+    def window(self, windows: WindowAssigner) -> WindowedStream:
+        """Divide each key's rows into windows.
+
+        Args:
+            windows: `tumbling(...)`, `sliding(...)`, `cumulative(...)`, `session(...)`, `global_windows()`, or a
+                `WindowAssigner` of your own.
+
+        Raises:
+            GraphError: no assigner, or one of event time on a stream without timestamps.
+
+        Example:
+            >>> clicks.key_by("user").window(session("30m")).aggregate(n=count())  # doctest: +SKIP
+        """
+        return WindowedStream.over(self._stream, self._keys, windows, "window")
+
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Divide each key's rows into windows of so many rows; rows that fill no window are not emitted.
+
+        Args:
+            size: rows of a window, 1 or more.
+            slide: emit the last `size` rows whenever so many more have come; by default windows do not overlap.
+
+        Raises:
+            GraphError: a size or slide that is no whole number of 1 or more.
+
+        Example:
+            >>> prices.key_by("stock").count_window(100, 10).aggregate(mean=mean("price"))  # doctest: +SKIP
+        """
+        return WindowedStream.counted(self._stream, self._keys, size, slide, "count_window")
+
+
+class GroupedStream(GroupedVerbs[DataStream]):
+    """A stream that ends, grouped by key. Get one from `DataStream.group_by`."""
+
+
+class WindowedStream(WindowedVerbs[DataStream]):
+    """A stream divided into windows. Get one from `KeyedStream.window` or `DataStream.window_all`."""
+
+
+class PatternStream(PatternVerbs[DataStream]):
+    """A stream in which a pattern is looked for. Get one from `KeyedStream.match`."""
+
+
+class ConnectedStreams(ConnectedVerbs[DataStream]):
+    """Two streams, with keys or without, for a function that takes rows of both. Get one from `connect`."""
+
+
+class BroadcastConnectedStream(BroadcastConnectedVerbs[DataStream]):
+    """A stream, with keys or without, and a broadcast stream. Get one from `connect`."""

@@ -1,4 +1,4 @@
-"""Streams divided into windows: what `KeyedStream.window` and `DataStream.window_all` return.
+"""The verbs of streams divided into windows: of what `KeyedStream.window` and `DataStream.window_all` return.
 
 Verbs such as `trigger` say how windows behave and return another `WindowedStream`; the last verb says what is computed
 for each window, adds the operator, and returns the stream of results. Named aggregates over plain windows of event time
@@ -10,24 +10,20 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.api.base import Stream, StreamT
 from penstock.engine.api.hints import WINDOWED_HINTS, no_such_verb
-from penstock.engine.api.streams import DataStream
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.exchange.partitioners import Global
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.graph.logical import Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
-from penstock.engine.operators.windows.window import WindowOperatorSpec
-from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec, window_schema
-from penstock.engine.operators.windows.window_folds import AggregateWith, FoldSpec, NamedAggregates, Reduce
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.schemas import SchemaLike, TypeLike, parse_schema, parse_type
 from penstock.engine.state.descriptors import AggregateFunction, Serializer
@@ -39,8 +35,13 @@ from penstock.engine.windows.general import GlobalWindows, global_windows
 from penstock.engine.windows.trigger_base import Trigger
 from penstock.engine.windows.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
 
+WindowedStreamT = TypeVar("WindowedStreamT", bound="WindowedVerbs[Any]")
 _BOUNDS = {"window_start", "window_end"}
 _DEFAULT_TRIGGERS = (None, EventTimeTrigger())
+
+if TYPE_CHECKING:
+    from penstock.engine.operators.windows.window import WindowOperatorSpec
+    from penstock.engine.operators.windows.window_folds import FoldSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,12 @@ class _Settings:
         return parts
 
 
-class WindowedStream:
-    """A stream divided into windows. Get one from `KeyedStream.window` or `DataStream.window_all`."""
+class WindowedVerbs(Generic[StreamT]):
+    """What can be asked of a stream divided into windows."""
 
     def __init__(
         self,
-        stream: DataStream,
+        stream: StreamT,
         keys: tuple[str, ...],
         windows: WindowAssigner,
         verb: str = "window",
@@ -83,6 +84,45 @@ class WindowedStream:
         self._verb = verb
         self._settings = settings or _Settings()
 
+    @classmethod
+    def over(
+        cls: type[WindowedStreamT], stream: Stream, keys: tuple[str, ...], windows: WindowAssigner, verb: str
+    ) -> WindowedStreamT:
+        """The stream divided into windows; without keys, all its rows go to one subtask.
+
+        Raises:
+            GraphError: no window assigner, or one of event time on a stream without timestamps.
+        """
+        _check_is(
+            windows,
+            WindowAssigner,
+            verb,
+            "tumbling(...), sliding(...), cumulative(...), session(...) or global_windows()",
+        )
+        if windows.is_event_time and not stream._timed:
+            raise GraphError(
+                f"{verb}: the stream has no timestamps; call assign_timestamps before, or use windows of the clock: "
+                "time='processing'"
+            )
+        return cls(stream if keys else stream._partition(Global()), keys, windows, verb)
+
+    @classmethod
+    def counted(
+        cls: type[WindowedStreamT], stream: Stream, keys: tuple[str, ...], size: int, slide: int | None, verb: str
+    ) -> WindowedStreamT:
+        """Windows of so many rows, as Flink makes them of the global window.
+
+        Raises:
+            ConfigurationError: a size or slide that is no whole number of 1 or more.
+        """
+        for option, value in (("size", size), ("slide", slide)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise ConfigurationError(f"{verb}: {option} must be a number of rows, 1 or more, not {value!r}")
+        windows = cls.over(stream, keys, global_windows(), verb)
+        if slide is None:
+            return windows.trigger(PurgingTrigger(CountTrigger(size)))
+        return windows.evictor(CountEvictor(size)).trigger(CountTrigger(slide))
+
     # How windows behave
 
     if not TYPE_CHECKING:
@@ -90,7 +130,7 @@ class WindowedStream:
         def __getattr__(self, name):
             no_such_verb(self, name, WINDOWED_HINTS)
 
-    def trigger(self, trigger: Trigger) -> WindowedStream:
+    def trigger(self: WindowedStreamT, trigger: Trigger) -> WindowedStreamT:
         """Say when windows are emitted, instead of at their end.
 
         Args:
@@ -119,7 +159,7 @@ class WindowedStream:
             )
         return self._with(replace(self._settings, trigger=trigger))
 
-    def evictor(self, evictor: Evictor) -> WindowedStream:
+    def evictor(self: WindowedStreamT, evictor: Evictor) -> WindowedStreamT:
         """Say which rows leave a window before, or behind, its function; all its rows are then kept until it fires.
 
         Args:
@@ -131,7 +171,7 @@ class WindowedStream:
         _check_is(evictor, Evictor, f"{self._verb}: evictor", "CountEvictor(10)")
         return self._with(replace(self._settings, evictor=evictor))
 
-    def allowed_lateness(self, lateness: Duration) -> WindowedStream:
+    def allowed_lateness(self: WindowedStreamT, lateness: Duration) -> WindowedStreamT:
         """Keep each window for so long (event time) behind its end: late rows are then added, and it is emitted again.
 
         Raises:
@@ -145,7 +185,7 @@ class WindowedStream:
         self._check_lateness("allowed_lateness")
         return self._with(replace(self._settings, lateness_ms=lateness_ms))
 
-    def side_output_late_data(self, tag: OutputTag) -> WindowedStream:
+    def side_output_late_data(self: WindowedStreamT, tag: OutputTag) -> WindowedStreamT:
         """Give rows that are too late for all their windows to a side output, instead of dropping them.
 
         Args:
@@ -165,8 +205,8 @@ class WindowedStream:
                 "leave it out"
             )
 
-    def _with(self, settings: _Settings) -> WindowedStream:
-        return WindowedStream(self._stream, self._keys, self._windows, self._verb, settings)
+    def _with(self: WindowedStreamT, settings: _Settings) -> WindowedStreamT:
+        return type(self)(self._stream, self._keys, self._windows, self._verb, settings)
 
     # What is computed
 
@@ -179,7 +219,7 @@ class WindowedStream:
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
         returns: Returns = None,
         **aggregates: Aggregate,
-    ) -> DataStream:
+    ) -> StreamT:
         """Aggregate the rows of each window, one by one or batch by batch: named aggregates, or a function of yours.
 
         Named aggregates give one row for each key and window that fires. The columns are the keys, `window_start`,
@@ -222,6 +262,8 @@ class WindowedStream:
                 f"aggregate: {self._windows.describe()} windows merge, and {type(function).__name__} does not "
                 "implement merge(one, other), which then makes one accumulator of two"
             )
+        from penstock.engine.operators.windows.window_folds import AggregateWith
+
         fold = AggregateWith(function, _accumulator(accumulator, function))
         return self._add_function(f"aggregate({function_name(function)})", fold, process, returns)
 
@@ -230,7 +272,7 @@ class WindowedStream:
         function: Callable[[Row, Row], Mapping[str, Any]],
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
         returns: Returns = None,
-    ) -> DataStream:
+    ) -> StreamT:
         """Reduce the rows of each window to one row, two by two.
 
         Args:
@@ -249,6 +291,8 @@ class WindowedStream:
         """
         if not callable(function):
             raise GraphError(f"reduce: needs a function of two rows (dicts) that returns a row, not {function!r:.200}")
+        from penstock.engine.operators.windows.window_folds import Reduce
+
         keeps_columns = process is None and returns is None
         if keeps_columns:
             returns = self._stream.schema
@@ -258,7 +302,7 @@ class WindowedStream:
 
     def process(
         self, function: ProcessWindowFunction | type[ProcessWindowFunction], returns: Returns = None
-    ) -> DataStream:
+    ) -> StreamT:
         """Call a `ProcessWindowFunction` with all rows of each window that fires.
 
         Args:
@@ -279,7 +323,10 @@ class WindowedStream:
         aggregates: Mapping[str, Aggregate],
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None,
         returns: Returns,
-    ) -> DataStream:
+    ) -> StreamT:
+        from penstock.engine.operators.windows.window_aggregate import window_schema
+        from penstock.engine.operators.windows.window_folds import NamedAggregates
+
         aggregation = GroupedAggregation(self._keys, aggregates)
         bounded = not isinstance(self._windows, GlobalWindows)
         taken = _BOUNDS & {*self._keys, *aggregates} if bounded else set()
@@ -298,6 +345,9 @@ class WindowedStream:
 
     def _vectorised(self, aggregation: GroupedAggregation) -> Role | None:
         """The operator on whole batches, where it can do the work."""
+        from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
+        from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
+
         windows, settings = self._windows, self._settings
         if not windows.is_event_time or settings.evictor is not None or settings.trigger not in _DEFAULT_TRIGGERS:
             return None
@@ -314,6 +364,8 @@ class WindowedStream:
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None = None,
         result: SchemaOrUnknown = None,
     ) -> WindowOperatorSpec:
+        from penstock.engine.operators.windows.window import WindowOperatorSpec
+
         settings = self._settings
         return WindowOperatorSpec(
             self._windows,
@@ -335,72 +387,22 @@ class WindowedStream:
         fold: FoldSpec | None,
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None,
         returns: Returns,
-    ) -> DataStream:
+    ) -> StreamT:
         if process is not None and fold is not None:
             _check_process(process, "process=")
             text = f"{text}, process({function_name(process)})"
         schema = declared_schema(returns, self._verb)
         return self._add(text, self._general(fold, process, schema), schema)
 
-    def _add(self, text: str, role: Role, schema: SchemaOrUnknown) -> DataStream:
+    def _add(self, text: str, role: Role, schema: SchemaOrUnknown) -> StreamT:
         parts = [self._windows.describe(), *self._settings.describe(), text]
         timed = self._windows.is_event_time or self._stream._timed
         tag = self._settings.late_tag
         sides = {} if tag is None else {tag.name: self._stream.schema}
         added = self._stream._add(role, schema, timed, sides, f"{self._verb}({', '.join(parts)})")
-        return added if self._keys else _as_single(added)
-
-
-class _SingleStream(DataStream):
-    """The stream behind an operator that must see all rows, and so has one subtask."""
-
-    def set_parallelism(self, parallelism: int) -> DataStream:
-        if parallelism != 1:
-            raise GraphError(
-                "set_parallelism: windows over all rows are computed by one subtask; for more, divide the stream with "
-                "key_by(...) and window(...)"
-            )
-        return self
-
-
-def _as_single(added: DataStream) -> DataStream:
-    program, node = added._program, added._own_node("window_all")
-    program.graph.parallelism(node, 1)
-    return _SingleStream.of_node(program, program.graph[node])
-
-
-def windowed(stream: DataStream, keys: tuple[str, ...], windows: WindowAssigner, verb: str) -> WindowedStream:
-    """The stream divided into windows; without keys, all its rows go to one subtask.
-
-    Raises:
-        GraphError: no window assigner, or one of event time on a stream without timestamps.
-    """
-    _check_is(
-        windows, WindowAssigner, verb, "tumbling(...), sliding(...), cumulative(...), session(...) or global_windows()"
-    )
-    if windows.is_event_time and not stream._timed:
-        raise GraphError(
-            f"{verb}: the stream has no timestamps; call assign_timestamps before, or use windows of the clock: "
-            "time='processing'"
-        )
-    return WindowedStream(stream if keys else stream._partition(Global()), keys, windows, verb)
-
-
-def count_windowed(
-    stream: DataStream, keys: tuple[str, ...], size: int, slide: int | None, verb: str
-) -> WindowedStream:
-    """Windows of so many rows, as Flink makes them of the global window.
-
-    Raises:
-        ConfigurationError: a size or slide that is no whole number of 1 or more.
-    """
-    for option, value in (("size", size), ("slide", slide)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ConfigurationError(f"{verb}: {option} must be a number of rows, 1 or more, not {value!r}")
-    windows = windowed(stream, keys, global_windows(), verb)
-    if slide is None:
-        return windows.trigger(PurgingTrigger(CountTrigger(size)))
-    return windows.evictor(CountEvictor(size)).trigger(CountTrigger(slide))
+        if not self._keys:
+            self._stream._program.see_all_rows(added._own_node(self._verb))
+        return added
 
 
 def _accumulator(

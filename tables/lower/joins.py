@@ -58,7 +58,7 @@ def lower_interval_join(lowering: Lowering, node: p.IntervalJoin) -> DataStream:
     return lowering.projected(joined, own, node.columns)
 
 
-def _keyed(stream: DataStream, keys: tuple[str, ...]) -> KeyedInput:
+def _keyed(stream: DataStream, keys: tuple[str, ...]) -> KeyedInput[DataStream]:
     return KeyedInput(stream._partition(Hash(keys)), keys)
 
 

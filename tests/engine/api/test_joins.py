@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.aggregates.functions import count
-from penstock.engine.api.keyed import KeyedStream
-from penstock.engine.api.streams import DataStream
+from penstock.engine.api.streams import DataStream, KeyedStream
 from penstock.engine.errors import ColumnTypeError, ConfigurationError, GraphError, MissingColumnError
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.joins.lookup_cache import LookupCache
