@@ -164,6 +164,11 @@ def array(element: SqlType) -> SqlType:
     return SqlType(Kind.ARRAY, parts=(element,))
 
 
+def may_be_key(kind: SqlType) -> bool:
+    """Whether the engine takes values of a type as keys of streams: no approximate numbers, no collections."""
+    return kind.kind not in (*APPROXIMATE, Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET)
+
+
 def as_decimal(kind: SqlType) -> SqlType:
     """The DECIMAL that holds every value of an exact number's type."""
     return kind if kind.kind is Kind.DECIMAL else SqlType(Kind.DECIMAL, kind.nullable, _DIGITS[kind.kind], 0)

@@ -227,10 +227,15 @@ class GraphBuilder:
         return node
 
     def _in_step(self, inputs: tuple[Edge, ...]) -> int | None:
-        """As many subtasks as give changes that are not divided by key: shared out, they would overtake each other."""
+        """As many subtasks as give changes that are not divided by key: shared out, they would overtake each other.
+
+        Where a union has changes of so many subtasks and of others, one takes them all, from each in order.
+        """
         sources = [self._nodes[edge.source] for edge in inputs if edge.partitioner is None and edge.tag is None]
         numbers = {node.parallelism for node in sources if node.changelog is not ChangelogMode.APPEND}
-        return numbers.pop() if len(numbers) == 1 and len(sources) == len(inputs) else None
+        if len(numbers) > 1:
+            return 1
+        return numbers.pop() if numbers else None
 
     def _changelogs(self, inputs: tuple[Edge, ...]) -> list[ChangelogInput]:
         """The changelogs that come in; side outputs hold rows that are only added."""

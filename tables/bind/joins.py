@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from penstock.tables.bind.aggregate_values import AggregateValues, aggregate_values
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.temporal_joins import as_of_join
 from penstock.tables.building import call, chain, converted
-from penstock.tables.expressions import Conditional, Expression, InputColumn
+from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import Column, Columns, Filter, Join, JoinKind, PlanNode, Project, unique_names
+from penstock.tables.types import SqlType
 
 
 def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
@@ -28,9 +31,11 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):
         return _unnest(binder, join, right, left, left_scope)
     if isinstance(right, q.DerivedTable) and right.lateral:
-        found = correlated(binder, right.query, left_scope)
+        parts = aggregate_values(binder, right.query)
+        found = correlated(binder, right.query if parts is None else parts.query, left_scope)
         if found is not None:
-            return _lateral(binder, join, right, found, (left, left_scope))
+            lateral = _Lateral(binder, join, right, found)
+            return lateral.joined(left, left_scope) if parts is None else lateral.computed(parts, left, left_scope)
         right = replace(right, lateral=False)
     is_as_of = isinstance(right, q.TableName) and right.as_of is not None
     node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
@@ -132,28 +137,81 @@ def _merged(binder: Queries, join: Join, using: tuple[n.Identifier, ...], scope:
     return Project(join, (*own, *values), columns), Scope(members, columns)
 
 
-def _lateral(
-    binder: Queries, join: q.Join, right: q.DerivedTable, found: Correlated, left: tuple[PlanNode, Scope]
-) -> tuple[PlanNode, Scope]:
-    """The rows of a query that names columns before it, joined by what it compares with these."""
-    if join.kind not in ("CROSS", "INNER", "LEFT"):
-        raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
-    node, scope = left
-    kind = JoinKind.LEFT if join.kind == "LEFT" else JoinKind.INNER
-    columns = joined_columns(node.columns, found.node.columns, kind)
-    names = tuple(column.name for column in found.node.columns[: found.width])
-    if right.alias is not None and right.alias.columns:
-        if len(right.alias.columns) != len(names):
-            raise binder.source.invalid(
-                right.at, f"there are {len(names)} columns, and {len(right.alias.columns)} names for them"
-            )
-        names = tuple(column.name for column in right.alias.columns)
-    alias = None if right.alias is None else right.alias.name.name
-    both = Scope((*scope.members, Member(alias, len(node.columns), names)), columns)
-    tests = found.tests(binder, Scope(scope.members, columns), len(node.columns))
-    if join.condition is not None:
-        tests.append(_condition(binder, join.condition, both))
-    return Join(kind, node, found.node, chain("AND", tests), columns), both
+@dataclass(frozen=True, slots=True)
+class _Lateral:
+    """A join with a query that names columns before it, by what it compares with these."""
+
+    binder: Queries
+    join: q.Join
+    right: q.DerivedTable
+    found: Correlated
+
+    def joined(self, left: PlanNode, scope: Scope) -> tuple[PlanNode, Scope]:
+        """The rows of both."""
+        found = self.found
+        kind = JoinKind.LEFT if self._keeps_left else JoinKind.INNER
+        columns = joined_columns(left.columns, found.node.columns, kind)
+        names = tuple(column.name for column in found.node.columns[: found.width])
+        both = self._named(names, scope, columns)
+        tests = found.tests(self.binder, Scope(scope.members, columns), len(left.columns))
+        if self.join.condition is not None:
+            tests.append(_condition(self.binder, self.join.condition, both))
+        return Join(kind, left, found.node, chain("AND", tests), columns), both
+
+    def computed(self, parts: AggregateValues, left: PlanNode, scope: Scope) -> tuple[PlanNode, Scope]:
+        """Each row with what a query of aggregates makes of the rows that it meets, also where these are none."""
+        columns = joined_columns(left.columns, self.found.node.columns, JoinKind.LEFT)
+        width = len(left.columns)
+        tests = self.found.tests(self.binder, Scope(scope.members, columns), width)
+        node: PlanNode = Join(JoinKind.LEFT, left, self.found.node, chain("AND", tests), columns)
+        within = ExpressionBinder(self.binder.source, Scope(scope.members, columns))
+        items, having = parts.over(width)
+        if having is not None and not self._keeps_left:
+            node = Filter(node, within.condition(having, "HAVING"))
+        values = [within.bind(item) for item in (parts.values(width) if self._keeps_left else items)]
+        node = _with_values(node, columns[:width], values)
+        both = self._named(parts.names, scope, node.columns)
+        if self.join.condition is None:
+            return node, both
+        condition = _condition(self.binder, self.join.condition, both)
+        if not self._keeps_left:
+            return Filter(node, condition), both
+        kept = [
+            Conditional(c.type.with_nullable(True), ((condition, InputColumn(c.type, width + i)),), _null(c.type))
+            for i, c in enumerate(node.columns[width:])
+        ]
+        node = _with_values(node, columns[:width], kept)
+        return node, Scope(both.members, node.columns)
+
+    @property
+    def _keeps_left(self) -> bool:
+        if self.join.kind not in ("CROSS", "INNER", "LEFT"):
+            raise self.binder.source.unsupported(self.join.at, f"{self.join.kind} JOIN with LATERAL has no meaning")
+        return self.join.kind == "LEFT"
+
+    def _named(self, names: tuple[str, ...], scope: Scope, columns: Columns) -> Scope:
+        """The names of the left side, and those that the query gives."""
+        alias = self.right.alias
+        if alias is not None and alias.columns:
+            if len(alias.columns) != len(names):
+                raise self.binder.source.invalid(
+                    self.right.at, f"there are {len(names)} columns, and {len(alias.columns)} names for them"
+                )
+            names = tuple(column.name for column in alias.columns)
+        member = Member(None if alias is None else alias.name.name, len(scope.columns), names)
+        return Scope((*scope.members, member), columns)
+
+
+def _with_values(node: PlanNode, own: Columns, values: Sequence[Expression]) -> PlanNode:
+    """The first columns of a node, and others behind them."""
+    names = unique_names([*(column.name for column in own), *(f"value${place}" for place in range(len(values)))])
+    kept = tuple(InputColumn(column.type, place) for place, column in enumerate(own))
+    added = (Column(name, value.type) for name, value in zip(names[len(own) :], values, strict=True))
+    return Project(node, (*kept, *values), (*own, *added))
+
+
+def _null(kind: SqlType) -> Expression:
+    return Constant(kind.with_nullable(True), None)
 
 
 def _unnest(

@@ -9,15 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from penstock.tables.bind.aggregate_values import aggregate_values, zero_for_null
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import joined_columns
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.syntax import is_aggregate, nodes_in
 from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, InputColumn
-from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.rewriting import rewritten
@@ -88,9 +87,11 @@ class ScalarSubqueries:
     # A query as a value
 
     def _scalar(self, subquery: q.Subquery) -> n.Node:
-        source, found = self.queries.source, correlated(self.queries, subquery.query, self.scope)
+        source = self.queries.source
+        parts = aggregate_values(self.queries, subquery.query)
+        found = correlated(self.queries, subquery.query if parts is None else parts.query, self.scope)
         inner = self.queries.query(subquery.query) if found is None else found.node
-        width = len(inner.columns) if found is None else found.width
+        width = len(inner.columns) if found is None else found.width if parts is None else len(parts.items)
         if width != 1:
             raise source.invalid(subquery.at, f"a query as a value has one column, not {width}")
         if not (_is_one_row(inner) if found is None else _is_one_row_each(found)):
@@ -99,22 +100,9 @@ class ScalarSubqueries:
                 "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1; or use a join",
             )
         place = self._join(inner, (), []) if found is None else self._join_correlated(found)
-        value = n.ValueColumn(subquery.at, place)
-        return value if found is None else self._counted(subquery, value)
-
-    def _counted(self, subquery: q.Subquery, value: n.Node) -> n.Node:
-        """A count is 0 where there are no rows; other aggregates are null."""
-        body = subquery.query.body
-        assert isinstance(body, q.Select)
-        item = body.items[0].value
-        counts = [p for p in nodes_in(item) if isinstance(p, n.Call) and is_aggregate(p) and AGGREGATES[p.name].counts]
-        if not counts or body.group_by is not None:
-            return value
-        if counts[0] is not item:
-            raise self.queries.source.unsupported(
-                item.at, "COUNT stands alone in a query as a value that names outer columns; compute around the query"
-            )
-        return _coalesced(value)
+        if found is None or parts is None:
+            return n.ValueColumn(subquery.at, place)
+        return parts.values(place)[0]
 
     # EXISTS and IN as values
 
@@ -123,7 +111,7 @@ class ScalarSubqueries:
         found = None if marked is None else correlated(self.queries, marked, self.scope)
         if found is None:
             count = self._scalar(q.Subquery(node.at, _counting(node.query, node.at, ())))
-            return n.Binary(node.at, ">", _coalesced(count), n.NumberLiteral(node.at, "0"))
+            return n.Binary(node.at, ">", zero_for_null(count), n.NumberLiteral(node.at, "0"))
         return n.IsTest(node.at, n.ValueColumn(node.at, self._join_correlated(found)), "NULL", True)
 
     def _is_in(self, node: q.InQuery) -> n.Node:
@@ -153,7 +141,7 @@ class ScalarSubqueries:
             return mark
         at = node.at
         rows, values = (
-            _coalesced(self._scalar(q.Subquery(at, _counting(node.query, at, counted))))
+            zero_for_null(self._scalar(q.Subquery(at, _counting(node.query, at, counted))))
             for counted in ((), (n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),))),))
         )
         none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))
@@ -179,11 +167,6 @@ class ScalarSubqueries:
         self.scope = Scope(self.scope.members, columns)
         self._outer.update(dict.fromkeys(range(first, self._width), outer))
         return first
-
-
-def _coalesced(value: n.Node) -> n.Node:
-    arguments = (n.Argument(value.at, value), n.Argument(value.at, n.NumberLiteral(value.at, "0")))
-    return n.Call(value.at, "COALESCE", arguments)
 
 
 def _marked(query: q.Query) -> q.Query | None:

@@ -13,6 +13,7 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.complete_windows import CompleteWindowsSpec, WindowedSpec
+from penstock.engine.operators.changelog.counted_rows import Ties
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInput
 from penstock.engine.operators.changelog.join import JoinKind as EngineJoinKind
@@ -29,6 +30,7 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_mode
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
 from penstock.tables.plan.nodes import JoinKind
+from penstock.tables.plan.time_columns import keeps_last
 from penstock.tables.types import arrow_type
 
 _FUNCTIONS: Final = {
@@ -199,6 +201,7 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
         node.first,
         Rank[node.function],
         names[-1],
+        ties=Ties.LAST_ARRIVED if keeps_last(node) else Ties.FIRST_ARRIVED,
         takes=_takes(node.input),
         ttl_ms=None if node.in_windows else lowering.ttl_ms,
     )

@@ -6,7 +6,6 @@ from typing import Final
 
 from penstock.engine.api.joins import KeyedInput, near_join
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import Hash
 from penstock.engine.operators.join_columns import LEFT, RIGHT
 from penstock.engine.operators.joins.interval_join import JoinTime
@@ -16,6 +15,7 @@ from penstock.tables.expressions import Conditional, Constant, Expression, Input
 from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changing import Pairs
 from penstock.tables.lower.keys import encoded_keys
+from penstock.tables.lower.windows import TICK_MS, by_clock
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import JoinKind, TimeAttribute
 
@@ -29,17 +29,8 @@ _MARK: Final = t.INT.with_nullable(False)
 
 
 def lower_interval_join(lowering: Lowering, node: p.IntervalJoin) -> DataStream:
-    """Pairs of rows whose times are near each other.
-
-    Raises:
-        GraphError: an outer join by the time of the clock.
-    """
+    """Pairs of rows whose times are near each other."""
     outer = _OUTER[node.kind]
-    if node.time is TimeAttribute.PROCTIME and outer:
-        raise GraphError(
-            f"{node.kind.value} JOIN of times of the clock within an interval is not supported: when a row will meet "
-            "nothing any more depends on no other row; INNER JOIN is, and joins of event times"
-        )
     if node.lower_ms > node.upper_ms:
         return _apart(lowering, node, outer)
     left = _side(lowering, node.left, [one for one, _ in node.keys], LEFT)
@@ -52,6 +43,9 @@ def lower_interval_join(lowering: Lowering, node: p.IntervalJoin) -> DataStream:
 
     condition = None if node.condition is None else Pairs(on_columns(node.condition, place), lowering.zone)
     time = JoinTime.PROCESSING if node.time is TimeAttribute.PROCTIME else JoinTime.EVENT
+    if outer and time is JoinTime.PROCESSING:
+        # When a row will meet nothing any more is said by watermarks.
+        left, right, time = by_clock(left, TICK_MS), by_clock(right, TICK_MS), JoinTime.EVENT
     sides = (_keyed(left, names[LEFT]), _keyed(right, names[RIGHT]))
     joined = near_join(*sides, (node.lower_ms, node.upper_ms), outer, condition, time)
     own = tuple(InputColumn(column.type, place(i)) for i, column in enumerate(node.columns))

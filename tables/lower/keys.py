@@ -14,11 +14,10 @@ from typing import Final
 import pyarrow as pa
 
 from penstock.engine.errors import ColumnTypeError
-from penstock.tables import types as t
 from penstock.tables.building import call
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.plan.nodes import Column
-from penstock.tables.types import Kind, SqlType, arrow_type
+from penstock.tables.types import Kind, SqlType, arrow_type, may_be_key
 
 _FLAG: Final = SqlType(Kind.TINYINT, nullable=False)
 
@@ -88,7 +87,7 @@ def encoded_keys(columns: Sequence[Column], keys: Sequence[int], where: str) -> 
 
 
 def _check(column: Column, where: str) -> None:
-    if column.type.kind in (*t.APPROXIMATE, Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET):
+    if not may_be_key(column.type):
         raise ColumnTypeError(
             f"{where}: column {column.name!r} is {column.type}, which cannot be a key here; cast it, such as "
             f"CAST({column.name} AS STRING)"

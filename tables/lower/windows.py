@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import GraphError
+from penstock.engine.operators.clock_time import ClockTimeSpec
 from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import TimeKind
@@ -23,6 +25,10 @@ from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
 from penstock.tables.types import Kind, arrow_type
 
+TICK_MS: Final = 200
+"""How often the end of what has no boundaries of its own is looked for, such as that of sessions of the clock."""
+_ZONES_MS: Final = 15 * 60 * 1000
+"""What all zones differ from UTC by are multiples of it."""
 _BOUND: Final = t.timestamp_ltz(3).with_nullable(False)
 
 
@@ -40,24 +46,36 @@ def assigner(spec: WindowSpec) -> AlignedWindows | CumulativeWindows | SessionWi
 
 
 def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
-    """Rows with their windows.
-
-    Raises:
-        GraphError: windows of the clock.
-    """
-    spec = node.window
+    """Rows with their windows."""
+    spec, stream = node.window, lowering.stream(node.input)
     if spec.time is TimeAttribute.PROCTIME:
-        raise GraphError("windows of PROCTIME are supported below a GROUP BY of window_start and window_end")
+        stream = by_clock(stream, *_ticks(spec))
+        spec = replace(spec, time=TimeAttribute.ROWTIME)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)
         names = tuple(node.columns[place].name for place in node.partition)
         moments = pa.schema([(column.name, arrow_type(_BOUND)) for column in node.columns[width:]])
         sessions = SessionTableSpec(schema_of(node.columns[:width]), names, spec.size_ms, moments)
-        stream = add_changelog(sessions, sessions.schema, lowering.stream(node.input), timed=True)
+        stream = add_changelog(sessions, sessions.schema, stream, timed=True)
         return lowering.projected(stream, _session_columns(node), node.columns)
     windows = AssignedWindowsSpec(assigner(spec), schema, spec.zone)
-    return lowering.stream(node.input)._add(windows, schema)
+    return stream._add(windows, schema)
+
+
+def by_clock(stream: DataStream, period_ms: int, offset_ms: int = 0) -> DataStream:
+    """The rows with the time of the clock as event time, and watermarks that follow it."""
+    return stream._add(ClockTimeSpec(period_ms, offset_ms), stream.schema, timed=True)
+
+
+def _ticks(spec: WindowSpec) -> tuple[int, int]:
+    """How often windows of the clock may end, in milliseconds, and by how much later than the epoch."""
+    if spec.kind is WindowKind.SESSION:
+        return TICK_MS, 0
+    windows = assigner(spec)
+    assert not isinstance(windows, SessionWindows), "only SESSION makes them"
+    period = windows.slice_ms if spec.zone is None else math.gcd(windows.slice_ms, _ZONES_MS)
+    return period, windows.offset_ms
 
 
 def _session_columns(node: p.WindowTable) -> tuple[Expression, ...]:
@@ -69,21 +87,8 @@ def _session_columns(node: p.WindowTable) -> tuple[Expression, ...]:
     return (*own, *(shown(bound, column.type) for bound, column in zip(bounds, node.columns[width:], strict=True)))
 
 
-def _check_zone(spec: WindowSpec) -> None:
-    if spec.zone is not None:
-        raise GraphError(
-            f"windows over PROCTIME lie in the zone {spec.zone}, which is not supported; SET 'table.local-time-zone' = "
-            "'UTC', or use event time"
-        )
-
-
 def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataStream:
-    """Aggregates of windows, when they are complete.
-
-    Raises:
-        GraphError: windows of the clock in another zone than UTC.
-    """
-    _check_zone(node.window)
+    """Aggregates of windows, when they are complete."""
     columns = node.input.columns
     keys = encoded_keys(columns, node.keys, "GROUP BY")
     aggregates = EngineAggregates(columns)

@@ -107,3 +107,29 @@ def test_a_query_that_stands_there_again_is_joined_once() -> None:
     )
     assert table is not None
     assert sum("Join(" in row["plan"] for row in table.collect()) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "of_cup", "of_hat"),
+    [
+        ("COUNT(*) + 1", 2, 1),
+        ("COALESCE(SUM(CHAR_LENGTH(buyer)), 0)", 3, 0),
+        ("MAX(buyer)", "ada", None),
+        ("COUNT(*) - COUNT(DISTINCT buyer) + price", 5, 10),
+    ],
+)
+def test_a_row_that_meets_nothing_gets_what_is_computed_of_no_rows(value: str, of_cup: Any, of_hat: Any) -> None:
+    sold = f"(SELECT * FROM {_SOLD} WHERE item <> 'hat') AS s"
+    query = f"SELECT {value} AS v FROM {sold} WHERE s.item = bids.item"
+    wanted = [("cup", of_cup), ("hat", of_hat)]
+    assert _held(f"SELECT item, ({query}) AS v FROM {_BIDS} WHERE item <> 'pen'") == wanted
+    for join in (", LATERAL ({}) AS q", " LEFT JOIN LATERAL ({}) AS q ON TRUE"):
+        assert _held(f"SELECT item, q.v FROM {_BIDS}{join.format(query)} WHERE item <> 'pen'") == wanted
+
+
+def test_having_decides_whether_there_is_a_row_at_all() -> None:
+    query = f"SELECT COUNT(*) AS n FROM {_SOLD} WHERE sold.item = bids.item HAVING COUNT(*) > 1"
+    assert _held(f"SELECT item, ({query}) AS n FROM {_BIDS}") == [("cup", None), ("hat", None), ("pen", 2)]
+    assert _held(f"SELECT item, q.n FROM {_BIDS}, LATERAL ({query}) AS q") == [("pen", 2)]
+    rest = f"SELECT item, q.n FROM {_BIDS} LEFT JOIN LATERAL ({query}) AS q ON q.n < 2 OR item = 'pen'"
+    assert _held(rest) == [("cup", None), ("hat", None), ("pen", 2)]

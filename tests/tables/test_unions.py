@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock import StreamEnvironment, WatermarkStrategy
+from penstock.engine.clock import ManualClock
+from tests.tables import programs
+from tests.tables.own_programs import sink, source
+from tests.tables.programs import check, prepared
 
 
 @pytest.fixture
@@ -36,3 +40,24 @@ def test_changes_that_are_united_with_rows_without_event_time(env: StreamEnviron
     counts = "SELECT k, COUNT(*) AS n FROM timed GROUP BY k"
     rows = env.sql(f"SELECT k, n FROM ({counts}) UNION ALL SELECT k, CAST(at AS BIGINT) FROM plain").collect()
     assert sorted((row["k"], row["n"]) for row in rows) == [("a", 1), ("b", 1), ("b", 5), ("c", 6)]
+
+
+def test_changes_of_one_subtask_and_of_several_stay_in_order() -> None:
+    rows = [(kind, n, n) for n in range(12) for kind in ("+I", "-D")]
+    changing = source("changing", ["a INT", "b INT"], [*rows, ("+I", 1, 1)], [], {"changelog-mode": "I,UB,UA,D"})
+    plain = source("plain", ["a INT"], [(1,), (2,), (1,)], [])
+    united = "SELECT a, b FROM changing UNION ALL SELECT a, CAST(COUNT(*) AS INT) FROM plain GROUP BY a"
+    steps = (changing, plain, sink(["a INT", "n BIGINT", "s INT"], ["1, 2, 3", "2, 1, 1"], []))
+    made = [
+        *steps,
+        {
+            "step": "SqlTestStep",
+            "sql": f"INSERT INTO sink_t SELECT a, COUNT(*), SUM(b) FROM ({united}) WHERE b < 99 GROUP BY a",
+        },
+    ]
+    program = {"id": "united", "class": "OwnPrograms", "run": made}
+    for seed in range(2):
+        env = StreamEnvironment(runtime="local", parallelism=3, max_batch_rows=1, clock=ManualClock(0), seed=seed)
+        prepared(program, env, ("dataBeforeRestore",), held=False, endless=True)
+        env.execute()
+        check(program, {"Before": programs.Outcome({name: list(rows) for name, rows in programs.RECORDED.items()})})

@@ -6,10 +6,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 from penstock import StreamEnvironment, WatermarkStrategy
-from penstock.engine.errors import SqlUnsupportedError
 from penstock.tables.catalog.catalog import StreamTable
 from penstock.tables.environment import stream_columns
 
@@ -77,17 +75,6 @@ def test_days_have_as_many_hours_as_the_zone_says() -> None:
         datetime(2024, 4, 2),
         1,
     )
-
-
-def test_windows_of_the_clock_in_another_zone_are_refused() -> None:
-    env = StreamEnvironment(runtime="local", parallelism=1)
-    env.sql("SET 'table.local-time-zone' = 'Asia/Shanghai'")
-    env.sql("CREATE TABLE t (n INT, now AS PROCTIME()) WITH ('connector' = 'datagen', 'number-of-rows' = '1')")
-    day = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(now), INTERVAL '1' DAY))"
-    table = env.sql(f"SELECT COUNT(*) AS n FROM {day} GROUP BY window_start, window_end")
-    assert table is not None
-    with pytest.raises(SqlUnsupportedError, match="windows over PROCTIME lie in the zone Asia/Shanghai"):
-        table.to_stream()
 
 
 def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None:

@@ -25,7 +25,7 @@ from penstock.tables.plan.nodes import (
     WindowSpec,
     WindowTable,
 )
-from penstock.tables.types import Kind
+from penstock.tables.types import Kind, may_be_key
 
 _PARTIAL: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
 _SPREADS: Final = ("STDDEV", "STDDEV_POP", "STDDEV_SAMP")
@@ -60,10 +60,12 @@ def window_aggregates(node: PlanNode) -> PlanNode:
         return node
     if changelog_mode(node.input) != INSERT_ONLY or not all(map(_has_partials, node.calls)):
         return node
+    if not all(may_be_key(node.input.columns[key].type) for key in node.keys):
+        return node
     opened = _opened(node.input)
     if opened is None:
         return _of_complete_sessions(node)
-    if opened.table.window.zone is not None and opened.table.window.time is TimeAttribute.ROWTIME:
+    if opened.table.window.zone is not None:
         # The windows of the engine lie in UTC.
         return node
     read = {place for call in node.calls for place in (*call.arguments, *_filter(call.filter))}
@@ -112,8 +114,6 @@ def _of_complete_sessions(node: Aggregate) -> PlanNode:
     while isinstance(below, Project | Filter):
         below = below.input
     if not isinstance(below, WindowTable) or below.window.kind is not WindowKind.SESSION:
-        return node
-    if below.window.time is not TimeAttribute.ROWTIME:
         return node
     results = [*(f"key {place}" for place in range(len(node.keys))), *(f"call {i}" for i in range(len(node.calls)))]
     at_end = WindowSpec(WindowKind.TUMBLE, 1)

@@ -43,9 +43,11 @@ def windowed_rows(node: PlanNode) -> PlanNode:
 
 
 def carries_windows(node: PlanNode) -> bool:
-    """Whether each row is in a window of event time whose last millisecond is its timestamp."""
+    """Whether each row is in a window whose last millisecond is its timestamp."""
     match node:
-        case WindowTable() | WindowAggregate():
+        case WindowTable():
+            return True
+        case WindowAggregate():
             return node.window.time is TimeAttribute.ROWTIME
         case Project() | Filter():
             return carries_windows(node.input)
