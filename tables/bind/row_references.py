@@ -19,6 +19,7 @@ from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.text import SqlText
+from penstock.tables.plan.nodes import TimeAttribute
 from penstock.tables.plan.row_references import Reference, ReferenceKind
 
 AGGREGATES_OF_ROWS: Final = ("COUNT", "SUM", "AVG", "MIN", "MAX")
@@ -204,8 +205,14 @@ class RowReferences:
             raise self.source.invalid(
                 node.at, "MATCH_ROWTIME needs ORDER BY a column of event time; here it is MATCH_PROCTIME()"
             )
-        if node.arguments:
-            raise self.source.unsupported(node.at, "MATCH_ROWTIME takes no argument here; it is the time of the match")
+        for argument in node.arguments:
+            named = argument.value
+            bound = self.scope.find(named, self.source) if isinstance(named, n.Name) else None
+            place = bound.index if isinstance(bound, InputColumn) else None
+            if place is None or self.scope.columns[place].time is not TimeAttribute.ROWTIME:
+                raise self.source.invalid(
+                    argument.at, "MATCH_ROWTIME takes nothing, or the column of event time that ORDER BY has"
+                )
         return Reference(ReferenceKind.ROWTIME, self.rowtime)
 
     def _aggregate(self, node: n.Call) -> Reference:

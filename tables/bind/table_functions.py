@@ -35,7 +35,7 @@ _PARAMETERS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "CUMULATE": (("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"), 4),
     "SESSION": (("DATA", "TIMECOL", "GAP"), 3),
     "TO_CHANGELOG": (("INPUT", "OP", "OP_MAPPING"), 1),
-    "FROM_CHANGELOG": (("INPUT", "OP", "OP_MAPPING"), 1),
+    "FROM_CHANGELOG": (("INPUT", "OP", "OP_MAPPING", "ERROR_HANDLING"), 1),
 }
 """Names of the parameters, and how many must be given."""
 TABLE_FUNCTIONS: Final = frozenset(_PARAMETERS)
@@ -189,7 +189,7 @@ class TableFunctionBinder:
                     self._check_new(code, at, kinds)
                     kinds[code] = operation
         columns = tuple(column for i, column in enumerate(node.columns) if i != place)
-        changes = FromChangelog(node, place, kinds, columns)
+        changes = FromChangelog(node, place, kinds, columns, self._skips_unknown())
         if "UPDATE_AFTER" not in kinds.values() or "UPDATE_BEFORE" in kinds.values():
             return in_front(changes, keys)
         if not keys:
@@ -199,6 +199,15 @@ class TableFunctionBinder:
                 "key: write TABLE ... PARTITION BY key, or map UPDATE_BEFORE",
             )
         return in_front(Normalize(changes, keys), keys)
+
+    def _skips_unknown(self) -> bool:
+        """Whether rows with another operation are left out."""
+        argument = self.arguments.get("ERROR_HANDLING")
+        if argument is None:
+            return False
+        if not isinstance(argument, n.StringLiteral) or argument.value not in ("FAIL", "SKIP"):
+            raise self._source.invalid(argument.at, "'error_handling' is 'FAIL' or 'SKIP'")
+        return argument.value == "SKIP"
 
     def _op_column(self, columns: Columns) -> int:
         """The column with the operation."""

@@ -148,6 +148,17 @@ def _from_arrays(given: Sequence[SqlType]) -> SqlType:
     return SqlType(Kind.MAP, parts=(given[0].parts[0], given[1].parts[0]))
 
 
+def _from_entries(given: Sequence[SqlType]) -> SqlType:
+    fields = given[0].parts[0].fields
+    return SqlType(Kind.MAP, parts=(fields[0].type, fields[1].type))
+
+
+def _map_of_entries(entries: list[dict[str, Any] | None]) -> list[tuple[Any, Any]] | None:
+    if None in entries:
+        return None
+    return list(dict(tuple(entry.values()) for entry in entries if entry is not None).items())
+
+
 _A: Final = s.ARRAY
 
 FUNCTIONS: Final = (
@@ -188,6 +199,7 @@ FUNCTIONS: Final = (
     _collection("MAP_VALUES", (s.MAP,), _values, lambda v: [value for _, value in v]),
     _collection("MAP_ENTRIES", (s.MAP,), _entries, lambda v: [{"key": key, "value": value} for key, value in v]),
     _collection("MAP_FROM_ARRAYS", (_A, _A), _from_arrays, lambda k, v: list(zip(k, v, strict=True))),
+    _collection("MAP_FROM_ENTRIES", (_A,), _from_entries, _map_of_entries),
     ScalarFunction(
         "MAP_UNION",
         (s.MAP,),

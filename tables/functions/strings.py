@@ -22,6 +22,8 @@ from penstock.tables.functions import signatures as s
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel
 
 _MOST_PATTERNS: Final = 256
+_DECODED_AT_MOST: Final = 100
+"""So often URL_DECODE_RECURSIVE decodes again."""
 _SIMILAR_SIGNS: Final = "%_|*+?{}()[]^-"
 
 
@@ -241,6 +243,16 @@ def _url_decode(value: str) -> str | None:
     return None if re.search(r"%(?![0-9A-Fa-f]{2})", value) else urllib.parse.unquote_plus(value)
 
 
+def _url_decode_recursive(value: str) -> str | None:
+    decoded = _url_decode(value)
+    for _ in range(_DECODED_AT_MOST):
+        again = None if decoded is None else _url_decode(decoded)
+        if again is None or again == decoded:
+            break
+        decoded = again
+    return decoded
+
+
 def _elt(place: int, *values: str) -> str | None:
     return values[place - 1] if 1 <= place <= len(values) else None
 
@@ -374,6 +386,7 @@ FUNCTIONS: Final = (
     _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
     _function("URL_DECODE", (_T,), t.STRING, _url_decode),
+    _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
     _function("TO_BASE64", (_T,), t.STRING, lambda v: base64.b64encode(v.encode()).decode()),
     _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
     _function("ENCODE", (_T, _T), t.BYTES, _encode),

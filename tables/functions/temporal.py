@@ -219,6 +219,18 @@ def _timestamp_diff(call: CallValues) -> pa.Array:
     return pc.divide(millis, _MS_OF[unit]).cast(pa.int32(), safe=False)
 
 
+def _between(unit: str) -> s.Evaluate:
+    def evaluate(call: CallValues) -> pa.Array:
+        begin, end = (_as_timestamps(call, place) for place in (0, 1))
+        if unit == "MONTH":
+            pairs = zip(begin.to_pylist(), end.to_pylist(), strict=True)
+            months = [None if a is None or b is None else _months_between(a, b) for a, b in pairs]
+            return pa.array(months, arrow_type(call.result))
+        return pc.subtract(end.cast(pa.int64()), begin.cast(pa.int64())).cast(arrow_type(call.result))
+
+    return evaluate
+
+
 def _as_timestamps(call: CallValues, place: int) -> pa.Array:
     return _local(call, place).cast(pa.timestamp("ms"), safe=False)
 
@@ -468,6 +480,8 @@ FUNCTIONS: Final = (
     ScalarFunction("ADD_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.add)),
     ScalarFunction("SUBTRACT_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.subtract)),
     ScalarFunction("MULTIPLY_INTERVAL", (s.ANY, s.NUMBER), s.like_first, _intervals(pc.multiply)),
+    ScalarFunction("TIME_BETWEEN", (s.TEMPORAL, s.TEMPORAL), always(t.INTERVAL_MILLIS), _between("MILLISECOND")),
+    ScalarFunction("MONTHS_BETWEEN", (s.TEMPORAL, s.TEMPORAL), always(t.INTERVAL_MONTHS), _between("MONTH")),
     ScalarFunction("TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add),
     ScalarFunction("TIMESTAMPDIFF", (s.KEYWORD, s.TEMPORAL, s.TEMPORAL), always(t.INT), _timestamp_diff),
     _function("DATE_FORMAT", (s.ANY, s.TEXT), t.STRING, _date_format),

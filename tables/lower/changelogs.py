@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode, RowKind
 from penstock.engine.elements import Batch
@@ -77,12 +78,14 @@ class FromChangelogSpec(OperatorSpec):
         operations: by code.
         mode: the changelog that comes of it.
         schema: of the result.
+        skips_unknown: whether rows with another code, or null, are left out; else they fail the job.
     """
 
     op: int
     operations: Mapping[str, str]
     mode: ChangelogMode
     schema: pa.Schema
+    skips_unknown: bool = False
 
     def create(self) -> Operator:
         return FromChangelog(self)
@@ -108,6 +111,12 @@ class FromChangelog(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         column = batch.data.column(self._spec.op).dictionary_encode()
         numbers = [self._kinds.get(code, _NONE) for code in column.dictionary.to_pylist()]
+        if (_NONE in numbers or column.null_count) and self._spec.skips_unknown:
+            known = pa.array([code for code in column.dictionary.to_pylist() if code in self._kinds], pa.string())
+            batch = batch.filter(pc.is_in(batch.data.column(self._spec.op), known))
+            if batch.num_rows:
+                self.process_batch(batch, input_index, out)
+            return
         if _NONE in numbers or column.null_count:
             unknown = [code for code in column.dictionary.to_pylist() if code not in self._kinds] or [None]
             raise RecordError(

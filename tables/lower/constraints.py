@@ -41,6 +41,12 @@ class Constraint:
     lengths: str
     nested: str
 
+    @property
+    def is_about_nulls(self) -> bool:
+        """Whether values that are there may be whatever they are."""
+        sized = _has_lengths(self.type, self.lengths, self.nested)
+        return not sized and not _has_nested_nulls(self.type, self.nested)
+
 
 def constraints_of(
     wanted: Sequence[Column], given: Sequence[Column], nulls: str, lengths: str, nested: str
@@ -102,7 +108,7 @@ class Constraints(Operator):
     """Changes, drops or refuses rows that break a constraint."""
 
     def __init__(self, spec: ConstraintsSpec) -> None:
-        self._constraints = spec.constraints
+        self._constraints = [(constraint, constraint.is_about_nulls) for constraint in spec.constraints]
         self._schema = spec.schema
 
     def open(self, context: OperatorContext) -> None:
@@ -111,7 +117,9 @@ class Constraints(Operator):
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         kept = np.ones(batch.num_rows, np.bool_)
         columns = list(batch.data.columns)
-        for constraint in self._constraints:
+        for constraint, is_about_nulls in self._constraints:
+            if is_about_nulls and not columns[constraint.column].null_count:
+                continue
             values = []
             for row, value in enumerate(columns[constraint.column].to_pylist()):
                 try:

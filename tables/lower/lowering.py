@@ -162,7 +162,7 @@ def _changes(lowering: Lowering, node: p.FromChangelog, keys: tuple[str, ...]) -
     schema = schema_of(node.columns)
     stream = lowering.stream(node.input)._partition(HashChanges(keys))
     mode = engine_mode(changelog_mode(node))
-    return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema), schema)
+    return stream._add(FromChangelogSpec(node.op, dict(node.kinds), mode, schema, node.skips_unknown), schema)
 
 
 def _sort(lowering: Lowering, node: p.Sort) -> DataStream:

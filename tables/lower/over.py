@@ -74,14 +74,14 @@ def lower_over(lowering: Lowering, node: p.OverAggregate) -> DataStream:
 
 
 def _with_filters(node: p.OverAggregate) -> p.OverAggregate:
-    """The node with arguments that are null where the filters of their calls say so."""
-    if all(call.filter is None for call in node.calls):
+    """The node with arguments that are null where the filters of their calls say so; ARRAY_AGG has nulls of its own."""
+    if all(call.filter is None or call.name == "ARRAY_AGG" for call in node.calls):
         return node
     own = node.input.columns
     values: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(own)]
     calls = []
     for call in node.calls:
-        if call.filter is None:
+        if call.filter is None or call.name == "ARRAY_AGG":
             calls.append(call)
             continue
         value = values[call.arguments[0]] if call.arguments else Constant(BIGINT.with_nullable(False), 1)
@@ -141,7 +141,8 @@ def _engine_call(call: p.AggregateCall, column: p.Column, names: list[str]) -> O
     argument = names[call.arguments[0]] if call.arguments else None
     separator = str(call.constants[0]) if call.name == "LISTAGG" and call.constants else ","
     kind = arrow_type(call.type)
-    return OverCall(_FUNCTIONS[call.name], column.name, kind, argument, offset, call.distinct, separator)
+    condition = None if call.filter is None else names[call.filter]
+    return OverCall(_FUNCTIONS[call.name], column.name, kind, argument, offset, call.distinct, separator, condition)
 
 
 def _frames(node: p.OverAggregate, calls: Sequence[OverCall]) -> list[tuple[FrameUnit, int | None, list[OverCall]]]:

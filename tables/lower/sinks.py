@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -14,9 +15,11 @@ from penstock.engine.operators.changelog.conflicts import Conflict, ConflictSpec
 from penstock.engine.operators.changelog.top_n import upsert_materializer
 from penstock.tables.bind.table_binder import physical_columns, primary_key
 from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.expressions import InputColumn
 from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changelogs import SplitUpsertSpec, UpsertSpec
 from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
+from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, may_split_updates
 from penstock.tables.plan.nodes import RETRACT, Change, SinkPlan
 
@@ -43,7 +46,7 @@ def _write(
     wanted = tuple(column for column in physical_columns(table) if column.name in table.persisted)
     constraints = constraints_of(
         wanted,
-        plan.input.columns,
+        _given(plan.input),
         option("table.exec.sink.not-null-enforcer"),
         option("table.exec.sink.type-length-enforcer"),
         option("table.exec.sink.nested-constraint-enforcer"),
@@ -65,6 +68,27 @@ def _write(
     if sink is None:
         raise GraphError(f"table {plan.table!r} ({table.connector}) cannot be overwritten; write INSERT INTO")
     stream.sink_to(sink).name(table.name)
+
+
+def _given(node: p.PlanNode) -> p.Columns:
+    """The columns of a query, nullable where they come as a connector gives them: what it promises is checked."""
+    return tuple(
+        replace(column, type=column.type.with_nullable(True)) if _is_read(node, place) else column
+        for place, column in enumerate(node.columns)
+    )
+
+
+def _is_read(node: p.PlanNode, place: int) -> bool:
+    """Whether a column is one of a table, but for its primary key."""
+    match node:
+        case p.Scan():
+            return place not in node.primary_key
+        case p.Filter() | p.Watermarks():
+            return _is_read(node.input, place)
+        case p.Project():
+            made = node.expressions[place]
+            return isinstance(made, InputColumn) and _is_read(node.input, made.index)
+    return False
 
 
 def _one_each(stream: DataStream, schema: pa.Schema, plan: SinkPlan, ttl_ms: int | None) -> DataStream:

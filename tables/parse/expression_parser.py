@@ -35,6 +35,10 @@ _BARE_CALLS: Final = frozenset(
 _UNITS: Final = frozenset(
     {"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"}
 )
+_NULLS_PASSED_OVER: Final = {"IGNORE": ("ARRAY_AGG", "FIRST_VALUE", "LAST_VALUE"), "RESPECT": ("ARRAY_AGG",)}
+"""Which aggregates may say so."""
+_LENGTHS: Final = frozenset({"YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND"})
+"""Words that no alias is without backticks, so that behind a bracket they are the unit of an interval."""
 _JSON_KINDS: Final = frozenset({"VALUE", "OBJECT", "ARRAY", "SCALAR"})
 _QUERY_STARTS: Final = frozenset({"SELECT", "WITH", "VALUES"})
 
@@ -217,7 +221,20 @@ class ExpressionParser:
             return q.Subquery(at, query)
         items = cursor.listed(self.expression)
         cursor.expect(")", where="to close the bracket")
-        return items[0] if len(items) == 1 else n.Constructor(at, "ROW", items)
+        if len(items) > 1:
+            return n.Constructor(at, "ROW", items)
+        found = items[0]
+        if isinstance(found, n.Binary) and found.operator == "-" and cursor.sees_any(_LENGTHS):
+            return self._distance(found)
+        return found
+
+    def _distance(self, difference: n.Binary) -> n.Node:
+        """The difference of two times as an interval: `(a - b) SECOND`."""
+        first = self._unit()
+        last = self._unit() if self.cursor.accept("TO") else first
+        name = "MONTHS_BETWEEN" if {first, last} <= {"YEAR", "MONTH"} else "TIME_BETWEEN"
+        ends = (difference.right, difference.left)
+        return n.Call(difference.at, name, tuple(n.Argument(end.at, end) for end in ends))
 
     def _bytes(self) -> n.Node:
         token = self.cursor.take()
@@ -369,8 +386,11 @@ class ExpressionParser:
         arguments = () if star or cursor.sees(")") else cursor.listed(self._argument)
         if distinct and not arguments:
             raise cursor.expected("an expression", "behind DISTINCT")
+        passed_over = self._null_treatment(name)
         within = self.order_by() if cursor.sees("ORDER") else ()
         cursor.expect(")", where=f"behind the arguments of {name}")
+        if passed_over:
+            return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within), True)
         if name == "PERCENTILE" and len(arguments) > 1:
             return self._percentile(token.at, arguments, distinct)
         if name == "APPROX_COUNT_DISTINCT":
@@ -385,8 +405,22 @@ class ExpressionParser:
         items = self.behind_call(n.Call(at, "ARRAY_AGG", (item,), distinct, said="PERCENTILE"))
         return n.Call(at, "PERCENTILE", (n.Argument(at, items), share, *times[1:]))
 
-    def behind_call(self, call: n.Call) -> n.Call:
-        """A call with what follows its brackets: WITHIN GROUP, FILTER, OVER."""
+    def _null_treatment(self, name: str) -> bool:
+        """Whether an aggregate passes over nulls because IGNORE NULLS says so, where it does not do so by itself."""
+        cursor, at = self.cursor, self.cursor.at
+        for treatment in ("IGNORE", "RESPECT"):
+            if cursor.accept(treatment, "NULLS"):
+                if name not in _NULLS_PASSED_OVER.get(treatment, ()):
+                    raise cursor.source.unsupported(
+                        at,
+                        f"{name} takes no {treatment} NULLS: ARRAY_AGG takes both, FIRST_VALUE and LAST_VALUE pass "
+                        "over nulls",
+                    )
+                return treatment == "IGNORE" and name == "ARRAY_AGG"
+        return False
+
+    def behind_call(self, call: n.Call, passes_nulls: bool = False) -> n.Call:
+        """A call with what follows its brackets: WITHIN GROUP, FILTER, IGNORE NULLS, OVER."""
         cursor = self.cursor
         within, condition, over = call.within, None, None
         if cursor.accept("WITHIN", "GROUP"):
@@ -398,11 +432,10 @@ class ExpressionParser:
             cursor.expect("(", "WHERE")
             condition = self.expression()
             cursor.expect(")", where="behind the condition of FILTER")
-        for ignored in ("IGNORE", "RESPECT"):
-            if cursor.sees(ignored, "NULLS"):
-                raise cursor.source.unsupported(
-                    cursor.at, f"{ignored} NULLS is not supported; FIRST_VALUE and LAST_VALUE pass over nulls"
-                )
+        if self._null_treatment(call.name) or passes_nulls:
+            value = call.arguments[0].value
+            given = n.IsTest(value.at, value, "NULL", True)
+            condition = given if condition is None else n.Binary(value.at, "AND", condition, given)
         if cursor.accept("OVER"):
             over = self.over()
         return replace(call, filter=condition, over=over, within=within)

@@ -160,6 +160,8 @@ class QueryParser:
             parts = cursor.in_brackets(self.expressions.expression)
             sizes = range(len(parts), -1, -1)
             return q.GroupingSets(at, tuple(found for size in sizes for found in combinations(parts, size)))
+        if cursor.accept("(", ")"):
+            return q.GroupingSets(at, ((),))
         return self.expressions.expression()
 
     def _grouping_set(self) -> tuple[n.Node, ...]:

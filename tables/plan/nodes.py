@@ -433,12 +433,18 @@ class ToChangelog:
 
 @dataclass(frozen=True, slots=True)
 class FromChangelog:
-    """Plain rows as a changelog: column `op` says the operation; it is not among the results."""
+    """Plain rows as a changelog: column `op` says the operation; it is not among the results.
+
+    Args:
+        kinds: of changes, by what the column says.
+        skips_unknown: whether rows with another operation are left out; else the job fails.
+    """
 
     input: PlanNode
     op: int
     kinds: Mapping[str, str]
     columns: Columns
+    skips_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

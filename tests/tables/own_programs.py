@@ -245,6 +245,30 @@ _CHANGELOGS = (
         f"INSERT INTO sink_t SELECT * FROM FROM_CHANGELOG(input => TABLE events PARTITION BY id, {_CODES})",
     ),
     _program(
+        "from-changelog-without-what-is-not-known",
+        source("events", ["id INT", "op STRING"], [(1, "c"), (2, "x"), (3, None)], [(4, "c"), (1, "d")]),
+        sink(["id INT"], ["1"], ["4", "-D[1]"]),
+        "INSERT INTO sink_t SELECT * FROM FROM_CHANGELOG(input => TABLE events, op_mapping => MAP['c', 'INSERT', 'd', "
+        "'DELETE'], error_handling => 'SKIP')",
+    ),
+    _program(
+        "nulls-where-a-connector-promises-none",
+        source("promised", ["a INT NOT NULL", "b INT"], [(1, 1), (None, 2)], [(3, None), (None, 4)]),
+        sink(["a INT NOT NULL", "b INT"], ["1, 1"], ["3, null"]),
+        "SET 'table.exec.sink.not-null-enforcer' = 'DROP'",
+        "INSERT INTO sink_t SELECT a, b FROM promised WHERE b IS NULL OR b > 0",
+    ),
+    _program(
+        "lists-without-nulls",
+        source("words", ["k STRING", "v INT"], [("a", 1), ("a", None), ("b", None)], [("a", 2)]),
+        sink(
+            ["k STRING", "l ARRAY<INT>", "n ARRAY<INT>"],
+            ["a, [1], [1, null]", "b, null, [null]"],
+            ["-U[a, [1], [1, null]]", "+U[a, [1, 2], [1, null, 2]]"],
+        ),
+        "INSERT INTO sink_t SELECT k, ARRAY_AGG(v IGNORE NULLS), ARRAY_AGG(v RESPECT NULLS) FROM words GROUP BY k",
+    ),
+    _program(
         "aggregate-of-updates-by-key",
         _EVENTS,
         sink(["c BIGINT", "m STRING"], ["2, B"], ["-D[2, B]", "2, C"]),

@@ -50,6 +50,8 @@ _SECONDS = "RANGE BETWEEN INTERVAL '2' SECOND PRECEDING AND CURRENT ROW"
         ("COLLECT(k)", "", [{"a": 1}, {"a": 2, "b": 1}, {"a": 2, "b": 1}, {"a": 3, "b": 1}, {"a": 3, "b": 1}]),
         ("spread(v)", "", [0, 2, 2, 2, 4]),
         ("COUNT(DISTINCT v) FILTER (WHERE k = 'a')", "", [1, 1, 1, 1, 1]),
+        ("ARRAY_AGG(v) FILTER (WHERE k = 'a')", _SECONDS, [[3], [3, 3], [3, 3], [3, None], None]),
+        ("ARRAY_AGG(v IGNORE NULLS)", _LAST_TWO, [[3], [3, 5], [5, 3], [3], [7]]),
         ("LAG(v, 1, -1)", "", [-1, 3, 5, 3, None]),
     ],
 )

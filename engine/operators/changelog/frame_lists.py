@@ -22,12 +22,11 @@ from penstock.engine.operators.changelog.finishing import finished, sum_type
 Int64s = npt.NDArray[np.int64]
 
 
-def single_lists(column: pa.Array, *, keeps_nulls: bool) -> pa.Array:
-    """A list with each row's value; without one where it is null and nulls are not kept."""
-    kept = np.ones(len(column), np.int64) if keeps_nulls else column.is_valid().cast(pa.int64()).to_numpy()
-    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(kept).astype(np.int32)])
-    values = column if keeps_nulls else column.drop_null()
-    return pa.ListArray.from_arrays(pa.array(offsets), values)
+def single_lists(column: pa.Array, kept: pa.BooleanArray | None) -> pa.Array:
+    """A list with each row's value; without one where it is not kept. None: all are."""
+    counts = np.ones(len(column), np.int64) if kept is None else kept.cast(pa.int64()).to_numpy()
+    offsets = np.concatenate([np.zeros(1, np.int32), np.cumsum(counts).astype(np.int32)])
+    return pa.ListArray.from_arrays(pa.array(offsets), column if kept is None else column.filter(kept))
 
 
 def joined_lists(lists: pa.Array, lows: Int64s, highs: Int64s, *, distinct: bool) -> pa.Array:

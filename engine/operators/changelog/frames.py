@@ -41,6 +41,7 @@ class OverCall:
         offset: of `lag`, 1 or more.
         distinct: whether equal values of a frame count once.
         separator: between the texts of `listagg`.
+        condition: a boolean column of `array_agg`: rows of which it is not true give no value, not even null.
 
     Raises:
         GraphError: no such function, or its argument is missing.
@@ -53,6 +54,7 @@ class OverCall:
     offset: int = 1
     distinct: bool = False
     separator: str = ","
+    condition: str | None = None
 
     def __post_init__(self) -> None:
         if self.function not in FUNCTIONS:
@@ -62,6 +64,11 @@ class OverCall:
             )
         if self.argument is None and self.function not in (*COUNTS, *NUMBERS):
             raise GraphError(f"over {self.name!r}: {self.function} needs a column; give argument=...")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        return tuple(name for name in (self.argument, self.condition) if name is not None)
 
     @property
     def takes_lists(self) -> bool:
@@ -128,19 +135,19 @@ class FrameFunction:
         self.fields = [pa.field(f"__{place}_{name}", part) for name, part in parts]
         """What the carry keeps, and rows add to."""
 
-    def parts(self, column: pa.Array | None, rows: int) -> list[pa.Array]:
-        """What each row adds: a column for each field.
-
-        Args:
-            column: the argument's values, where there is one.
-            rows: how many rows there are.
-        """
+    def parts(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """What each row adds: a column for each field."""
+        column = None if self.call.argument is None else rows.column(self.call.argument)
         if self.call.takes_lists:
-            return [single_lists(column, keeps_nulls=self.call.function == "array_agg")]
+            assert column is not None, "such a call has an argument"
+            kept = column.is_valid() if self.call.function != "array_agg" else None
+            if self.call.condition is not None:
+                kept = rows.column(self.call.condition).fill_null(False)
+            return [single_lists(column, kept)]
         if self.call.function in (*EXTREMES, *ENDS, "lag"):
             return [column]
         if column is None:
-            return [pa.array(np.ones(rows, np.int64))]
+            return [pa.array(np.ones(rows.num_rows, np.int64))]
         parts = [column.is_valid().cast(pa.int64())]
         if self._sum is not None:
             zero = pa.scalar(decimal.Decimal(0) if pa.types.is_decimal(self._sum) else 0, self._sum)

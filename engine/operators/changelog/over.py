@@ -85,8 +85,8 @@ class OverSpec(OperatorSpec):
     time: OverTime = OverTime.EVENT
 
     def __post_init__(self) -> None:
-        for name in (*self.partition, *(call.argument for call in self.calls)):
-            if name is not None and name not in self.input.names:
+        for name in (*self.partition, *(name for call in self.calls for name in call.columns)):
+            if name not in self.input.names:
                 raise missing_column(name, self.input.names, "over")
         if self.preceding is not None and self.preceding < 0:
             raise GraphError(f"over: a frame does not go {self.preceding} back; give 0 or more")
@@ -189,7 +189,7 @@ class Over(Operator):
             order = np.lexsort([self._held.rows.columns(slots, [NUMBER])[0].to_numpy(), of])
             of, slots = of[order], slots[order]
         held = [self._held.rows.columns(slots, [field.name])[0] for one in self._functions for field in one.fields]
-        came = [part for one in self._functions for part in self._parts(one, rows)]
+        came = [part for one in self._functions for part in one.parts(rows)]
         every_of = np.concatenate([of, numbers])
         every_time = np.concatenate([self._held.rows.numbers(slots, _TIME), times])
         order = np.argsort(every_of, kind="stable")
@@ -210,10 +210,6 @@ class Over(Operator):
         if self._states is not None:
             self._states.end()
         return pa.RecordBatch.from_arrays([*rows.columns, *results], schema=self._spec.schema)
-
-    def _parts(self, function: FrameFunction, rows: pa.RecordBatch) -> list[pa.Array]:
-        argument = function.call.argument
-        return function.parts(None if argument is None else rows.column(argument), rows.num_rows)
 
     def _framed(self, of: Int64s, times: Int64s, is_carry: Mask) -> Ordered:
         places = np.arange(len(of))

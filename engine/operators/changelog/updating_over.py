@@ -69,9 +69,13 @@ class UpdatingOverSpec(OperatorSpec):
     ttl_ms: int | None = None
 
     def __post_init__(self) -> None:
-        own = (*self.partition, *(one.column for one in self.order), *(call.argument for call in self.calls))
+        own = (
+            *self.partition,
+            *(one.column for one in self.order),
+            *(name for call in self.calls for name in call.columns),
+        )
         for name in own:
-            if name is not None and name not in self.input.names:
+            if name not in self.input.names:
                 raise missing_column(name, self.input.names, "over")
         if self.unit is FrameUnit.RANGE and self.preceding:
             kinds = [self.input.field(one.column).type for one in self.order]
@@ -144,8 +148,7 @@ class UpdatingOver(Operator):
         ordered = self._framed(rows, of[chosen], [codes[chosen] for codes in sorts])
         results = []
         for function in self._functions:
-            argument = function.call.argument
-            parts = function.parts(None if argument is None else rows.column(argument), rows.num_rows)
+            parts = function.parts(rows)
             results.append(function.finish(function.reduced(parts, ordered), ordered))
         # Two rows of an update are those of one row that came.
         apart = pa.array(slots[chosen] * _MOST_ALIKE + times)
