@@ -70,7 +70,7 @@ class CaptureWriter:
         try:
             handle = self._writer.write(capture)
         except Exception as error:
-            # Whatever it is, the data goes on, and the coordinator decides how many such failures are too many.
+            # Whatever it is, the data keeps flowing, and the coordinator decides how many such failures are too many.
             return Declined(f"{type(error).__name__}: {error}")
         taken_ms = (time.monotonic() - began) * 1000
         return replace(handle, times=PartTimes(capture.alignment_ms, capture.sync_ms, taken_ms))

@@ -150,7 +150,7 @@ class Execution:
             self._slots.move()
 
     async def prepare(self, graph: PhysicalGraph, moved: Collection[Place] = ()) -> None:
-        """Make the processes that `graph` needs beside those of the graph that runs, while that goes on.
+        """Make the processes that `graph` needs beside those of the graph that runs, while that keeps running.
 
         Where a slot that is in use would have to be another one, nothing is made before the job has stopped.
 

@@ -317,7 +317,7 @@ class JobControl:
         return str(self._ask("checkpoint", None))
 
     def savepoint(self, directory: str | None = None) -> str:
-        """Take a savepoint while the job goes on; its URL.
+        """Take a savepoint while the job keeps running; its URL.
 
         Args:
             directory: URL of the folder for it; None: the configured one.
@@ -373,9 +373,9 @@ class JobControl:
             tell: told what it waits for, where there is no room yet; None: nobody wants to know.
 
         Raises:
-            CheckpointError: it could not be taken; the job goes on as it was.
+            CheckpointError: it could not be taken; the job continues as it was.
             GraphError, ConfigurationError: the program cannot run so.
-            ClusterError: there is no room; the job goes on as it was.
+            ClusterError: there is no room; the job continues as it was.
         """
         call = self._manager.rescale.remote(parallelism)
         told = None

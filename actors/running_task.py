@@ -312,7 +312,7 @@ class RunningTask:
                         self._loop.call_soon_threadsafe(self._on_finished)
                     if self._writer is None:
                         return
-                    # Checkpoints go on until the whole job has finished, and the last one commits.
+                    # Checkpoints are taken until the whole job has finished, and the last one commits.
                     self._wakeup.wait()
 
     def _hand_over(self) -> None:
@@ -507,7 +507,7 @@ class RunningTask:
 
         Raises:
             StateNotReadyError: it has ended.
-            PenstockError: what `call` raises; the subtask goes on.
+            PenstockError: what `call` raises; the subtask keeps running.
         """
         answers: list[_Answered] = []
         errors: list[PenstockError] = []

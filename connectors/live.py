@@ -50,7 +50,7 @@ class LiveSource(Source):
     Args:
         format: how a record becomes a row.
         restore: "refuse": the source cannot be part of a job with checkpoints; "skip": it can, and after a failure it
-            connects again and goes on with what the server sends then (at most once).
+            connects again and continues with what the server sends then (at most once).
         where: names the source in messages.
     """
 

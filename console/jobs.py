@@ -25,7 +25,7 @@ from penstock.savepoints.storage import normalise_url
 _Seen = TypeVar("_Seen")
 _AGAIN_SECONDS: Final = 0.5
 _LEFT: Final = (
-    "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
+    "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else continues as it is"
 )
 _HAD_ENDED: Final = {
     JobStatus.FINISHED: "had finished already",
@@ -103,7 +103,7 @@ def savepoint_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Take a savepoint of a job, which goes on."""
+    """Take a savepoint of a job, which keeps running."""
     output = output_of(context)
     with _working("savepoint of", job, address, url, output) as control:
         path = control.savepoint(_folder(directory))
@@ -245,7 +245,7 @@ def follow_job(control: Any, look: Callable[[], _Seen], follow: bool, pause: flo
     Args:
         control: of the job.
         look: looks at it.
-        follow: whether to go on.
+        follow: whether to show what comes later, too.
         pause: seconds between two looks.
     """
     while True:

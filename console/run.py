@@ -1,6 +1,6 @@
 """`penstock run`: builds a flow, checks its configuration and starts the job, attached or detached.
 
-An attached job ends with the command; Ctrl-C cancels it. A detached one goes on at the cluster.
+An attached job ends with the command; Ctrl-C cancels it. A detached one keeps running on the cluster.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class _Beginning:
 def run(
     context: typer.Context,
     flow: Annotated[str, typer.Argument(metavar="FLOW", help="module:flow or file.py:flow")],
-    detached: Annotated[bool, typer.Option("-d", "--detached", help="Return once the job runs; it goes on.")] = False,
+    detached: Annotated[
+        bool, typer.Option("-d", "--detached", help="Return once the job runs; it keeps running.")
+    ] = False,
     savepoint: Annotated[
         str | None,
         typer.Option("-s", "--from-savepoint", metavar="PATH", help="Savepoint or checkpoint to start from."),
@@ -203,7 +205,7 @@ def _detach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
             # What its state is like, only the subtasks find out.
             status = job.wait_until_started(output.say)
         except KeyboardInterrupt:
-            output.say(f"job {job.name} goes on without this command; `penstock cancel {job.name}` ends it")
+            output.say(f"job {job.name} keeps running without this command; `penstock cancel {job.name}` ends it")
             raise
     document = {
         "id": job.job_id,

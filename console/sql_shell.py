@@ -51,7 +51,7 @@ class SqlShell:
 
     def loop(self) -> None:
         """Until the user ends it."""
-        self._output.say("penstock sql: HELP; says how to go on")
+        self._output.say("penstock sql: HELP; says what can be written")
         typed: list[str] = []
         while True:
             try:

@@ -325,7 +325,7 @@ class CheckpointMode(enum.Enum):
     ALIGNED = "aligned"
     """Exactly once: a channel whose barrier has come waits for the others."""
     UNALIGNED = "unaligned"
-    """Exactly once: the first barrier goes on at once, and the rows that it overtakes become part of the checkpoint."""
+    """Exactly once: the first barrier is passed on at once; the rows that it overtakes belong to the checkpoint."""
     AT_LEAST_ONCE = "at_least_once"
     """No channel waits: rows behind a barrier may be in the checkpoint, and come again after a restore."""
 

@@ -59,7 +59,7 @@ def produce(env: ps.StreamEnvironment, servers: str, rows: pa.Table) -> None:
 
 
 def build(env: ps.StreamEnvironment, servers: str) -> None:
-    """The program: from clicks to visits. Without `until` it would go on for ever."""
+    """The program: from clicks to visits. Without `until` it would run for ever."""
     # A watermark for each partition: they are read at their own speed, and only each by itself is nearly in order.
     in_order = ps.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDERNESS).with_timestamp_assigner("at")
     visits = (

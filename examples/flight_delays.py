@@ -36,7 +36,7 @@ from penstock.testing import chaos
 # the flights that come later still: the summary counts them.
 OUT_OF_ORDERNESS = "23h"
 
-CHAOS_SECONDS = 15  # for which the disturbed run goes on, apart from its recoveries
+CHAOS_SECONDS = 15  # for which the disturbed run lasts, apart from its recoveries
 CHAOS = chaos.ChaosSchedule(
     [
         chaos.ScheduledFault(chaos.AfterCheckpoints(3), chaos.KillSubtask((chaos.SubtaskChoice("by the hour", 0),))),

@@ -134,7 +134,7 @@ def alert(chain: str, first: Any, last: Any) -> dict[str, Any]:
 
 
 def build(env: ps.StreamEnvironment, servers: str) -> None:
-    """The program: from events to alerts. Without `until` it would go on for ever."""
+    """The program: from events to alerts. Without `until` it would run for ever."""
     # A watermark for each partition: they are read at their own speed, and only each by itself is nearly in order.
     in_order = ps.WatermarkStrategy.for_bounded_out_of_orderness(OUT_OF_ORDERNESS).with_timestamp_assigner("at")
     source = KafkaSource(servers, EVENTS, format=EVENT, until="latest")

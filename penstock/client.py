@@ -207,7 +207,7 @@ class RemoteJob:
         return str(self._done("POST", "checkpoints", {}))
 
     def savepoint(self, directory: str | None = None) -> str:
-        """Take a savepoint while the job goes on; its URL.
+        """Take a savepoint while the job keeps running; its URL.
 
         Args:
             directory: URL of the folder for it, as the job's processes see it; None: the configured one.

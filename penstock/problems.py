@@ -17,7 +17,7 @@ class Problems:
         self._messages: list[str] = []
 
     def check(self, make: Callable[[], _T], instead: _T) -> _T:
-        """What `make` gives; `instead` where it refuses, to go on with until `raise_all`."""
+        """What `make` gives; `instead` where it refuses, to continue with until `raise_all`."""
         try:
             return make()
         except ConfigurationError as error:

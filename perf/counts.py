@@ -61,7 +61,7 @@ class Counts:
         message_bytes: of their rows, without what Arrow and pickle add.
         pickled_bytes: of the messages as an actor's call would carry them.
         steps: of the tasks.
-        calls: of Python functions of Penstock within the steps; a generator counts each time that it goes on.
+        calls: of Python functions of Penstock within the steps; a generator counts each time that it is resumed.
         built_in_calls: of functions in C (Python's own, NumPy's) by those functions.
         allocations: of memory by Arrow, sending included.
         allocated_bytes: by them.

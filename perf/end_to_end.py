@@ -39,7 +39,7 @@ _KEYS: Final = 1_000
 _SKEW: Final = 1.0
 _LEAST_SECONDS: Final = 10.0
 _TAIL_SECONDS: Final = 3.0
-"""locust goes on for so long behind the last event that counts: what the probes keep in the end is lost."""
+"""locust runs for so long behind the last event that counts: what the probes keep in the end is lost."""
 _FIRST_SECONDS: Final = 60.0
 """The first row must come within this."""
 _EVENT: Final = JsonFormat({"key": "int64", "due": "float64", "v": "int64"})

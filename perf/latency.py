@@ -61,7 +61,7 @@ _STEP_SECONDS: Final = 0.008
 _CHECK_KEYS: Final = 500
 _KEEP_SECONDS: Final = 1.0
 _TAIL_SECONDS: Final = 2.5
-"""The source goes on for so long behind the last row that counts: what the probes keep in the end is lost."""
+"""The source runs for so long behind the last row that counts: what the probes keep in the end is lost."""
 _QUANTILES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 _SCHEMA: Final = pa.schema([("key", pa.int64()), ("due", pa.float64()), ("v", pa.float64())])
 _MEASURED: Final = pa.schema([("due", pa.float64()), ("latency", pa.float64())])
@@ -244,7 +244,7 @@ def measured_rows(env: StreamEnvironment, source: PacedSource, every: int = 1) -
 
 
 def _follow(job: JobHandle, seconds: float) -> Reading:
-    """The cost of the job over `seconds` while its rows flow; goes on to its end."""
+    """The cost of the job over `seconds` while its rows flow; runs to its end."""
     sampler = Sampler(job, _NAME)
     samples: list[Sample] = []
     due = 0.0

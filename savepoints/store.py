@@ -26,7 +26,7 @@ leaves no trace; not fenced in the second, every later manager sees the file, an
 nobody can tell, and nothing is lost: the manager had nothing left to do, so a new one may take its word, or resume from
 the last checkpoint. What it chooses it writes down under its own number, `.ended` again or `.restored`, before it
 looks at the claims in (4), and the newest of these files decides. So when one manager was told that the job has ended,
-no later one begins it again, even if one that was fenced in between had begun to go on.
+no later one begins it again, even if one that was fenced in between had begun to resume from it.
 
 A job that was stopped with a savepoint has ended as well, though its manager may have died before it wrote that down:
 its sinks may have committed. If none but the savepoint says so, they may also not have, and the job has failed: only a
@@ -529,7 +529,7 @@ def newest_claim(blobs: BlobStore) -> Mapping[str, object]:
 
 
 def ended_by(blobs: BlobStore) -> End | None:
-    """How the job has ended, going by what its last manager wrote down; a later one that went on knew better."""
+    """How the job has ended, going by what its last manager wrote down; a later one that resumed it knew better."""
     paths = [path for path, _ in blobs.list(CLAIMS)]
     last = max((epoch for path in paths if (epoch := ended_epoch(path)) is not None), default=0)
     if not last or last < _decider(paths):

@@ -105,7 +105,7 @@ class LastRows:
 
 
 class FinalUpdates(Operator):
-    """An operator whose last updates alone go on.
+    """An operator of which only the last updates are passed on.
 
     An update may have other key columns than the row that caused it: then the rows say whose updates they are.
     """

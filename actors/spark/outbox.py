@@ -92,7 +92,7 @@ class Outbox:
         return ready
 
     def finish(self) -> Sequence[Parcel]:
-        """The parcels that are ready, all that waited, and how far event time is on lanes where it goes on."""
+        """The parcels that are ready, all that waited, and how far event time is on lanes where it advances."""
         for lane in self._lanes:
             self._send(lane)
             if lane.is_timed and MIN_TIMESTAMP < lane.watermark < MAX_TIMESTAMP:

@@ -35,7 +35,7 @@ class TimeMerger:
 
     Args:
         inputs: how many inputs there are.
-        release_bytes: how much waits before it is looked whether rows can go on.
+        release_bytes: how much waits before it is checked whether rows can be passed on.
         mixes: whether rows of different inputs are in order, too; else those of each are in theirs, in larger batches.
     """
 
@@ -47,7 +47,7 @@ class TimeMerger:
         self._enough = release_bytes
 
     def add(self, channel: int, arrival: Arrival) -> Iterator[tuple[int, Batch]]:
-        """Take rows sorted by time, whose turn is never less than in the call before; gives those that can go on.
+        """Take rows sorted by time, whose turn is never less than in the call before; gives those to pass on.
 
         Args:
             channel: the input that they came on.

@@ -43,7 +43,7 @@ class ElasticsearchSink(Sink):
     Guarantee: at least once, read uncommitted: documents are written as rows come, also those of a checkpoint that is
     not complete yet. After a failure the rows since the last checkpoint are written again under the same ids, in their
     order; so a document may be an older one for a moment, and in the end is the one that it would have been, if the
-    program makes the same rows again. A writer that was stopped and goes on after its replacement runs may write older
+    program makes the same rows again. A writer that was stopped and resumes after its replacement runs may write older
     documents over newer ones. Searches see documents when the index is refreshed.
 
     A document has all columns of the row, as `JsonFormat` writes them; its id is the text of the id column (of several,

@@ -18,7 +18,7 @@ _SMALLEST_BYTES: Final = 1
 class Rolling:
     """Ends a file when it is large or old enough; each checkpoint ends all files besides.
 
-    A file never goes on across a checkpoint: what is committed is a whole file, which readers see at once and which
+    No file spans a checkpoint: what is committed is a whole file, which readers see at once and which
     never changes. So these limits make more files, never fewer: for larger files choose a longer checkpoint interval.
 
     Args:

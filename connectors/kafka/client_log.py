@@ -40,7 +40,7 @@ class ClientLog(logging.Filter):
                 self._began = record.created if self._began is None else self._began
         if begins:
             _LOG.warning(
-                "Kafka does not answer as it should; the job waits, and goes on by itself when it does. What its "
+                "Kafka does not answer as it should; the job waits, and continues by itself when it does. What its "
                 "client says is limited until then: %s",
                 record.getMessage(),
             )

@@ -254,7 +254,7 @@ class _Answers:
         return getattr(self._client, name)
 
     async def send(self, node: int, request: Any) -> Any:
-        """As the client does; the fetcher goes on with the answer before anyone else can run."""
+        """As the client does; the fetcher continues with the answer before anyone else can run."""
         from aiokafka.protocol.fetch import FetchRequest
 
         answer = await self._client.send(node, request)

@@ -92,7 +92,7 @@ class PartitionConsumer:
         """The next of what has come in, or None.
 
         Raises:
-            Exception: what keeps the consumer from going on.
+            Exception: what keeps the consumer from continuing.
         """
         assigned = self._assigned.get(partition)
         if assigned is not None and assigned.ready:

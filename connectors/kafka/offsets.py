@@ -129,7 +129,7 @@ class KafkaSplit:
     Args:
         topic, partition: which one.
         start: the first offset that is read.
-        stop: the first that is not read any more; None to go on for ever.
+        stop: the first that is not read any more; None to read for ever.
     """
 
     topic: str

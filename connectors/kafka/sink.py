@@ -62,8 +62,8 @@ class KafkaSink(TransactionalSink):
         marker_topic: the compacted topic of the markers; made if it is not there. Jobs may share one.
         transactional_id_prefix: what the transactional ids begin with, for permissions: the user needs WRITE and
             DESCRIBE on them.
-        transaction_timeout: the longest that it may take to write the rows of a checkpoint. Where a killed job never
-            goes on, readers wait as long.
+        transaction_timeout: the longest that it may take to write the rows of a checkpoint. Where a killed job is
+            never resumed, readers wait as long.
         delivery_timeout: how long the brokers may take nothing before a commit (or, at least once, a write) fails. The
             job then restarts and tries again; the rows are kept.
         options: of aiokafka, such as `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,

@@ -65,7 +65,7 @@ class KafkaSource(Source):
         partitions: numbers of partitions by topic.
         start: where to begin: `"earliest"`, `"latest"` or `KafkaOffsets`. Found once, where the job is planned; a job
             that resumes from a checkpoint reads from the checkpoint's offsets.
-        until: where to end: `"latest"` (as it is where the job is planned) or `KafkaOffsets`; None to go on for ever.
+        until: where to end: `"latest"` (as it is where the job is planned) or `KafkaOffsets`; None to read for ever.
         metadata: what to give as columns behind the format's: of `key` (binary), `headers` (list of key and value),
             `timestamp` (timestamp[ms, tz=UTC]), `topic`, `partition` (int32) and `offset` (int64). A mapping gives the
             columns other names: `{"offset": "kafka_offset"}`.

@@ -59,7 +59,7 @@ class PostgresSink(TransactionalSink):
     Guarantee: exactly once with checkpoints, read committed. A writer keeps its rows in memory up to the next
     checkpoint and then in it; when the checkpoint is complete, one transaction for each writer brings them into the
     table together with a marker (the writer, and the checkpoint) in `markers`. After any failure the transaction is
-    tried again, and what the marker says is there is left out; a writer that was stopped and goes on too late finds the
+    tried again, and what the marker says is there is left out; a writer that was stopped and resumes too late finds the
     marker set. So rows are seen late by up to the checkpoint interval. Without checkpoints each subtask writes
     one transaction when its own input ends; a job that fails may leave those of the subtasks that had finished, and
     writes them again when it is started again, which changes nothing where rows are upserted.

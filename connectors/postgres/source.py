@@ -56,7 +56,7 @@ class _Order:
 
 
 class PostgresSource(Source):
-    """Reads a table or a query in the order of a column that grows with each new row; goes on with new rows if asked.
+    """Reads a table or a query in the order of a column that grows with each new row; continues with new rows if asked.
 
     Rows that are changed are read again only if the column grows with the change, such as a time of the last change;
     rows that are deleted are not noticed, and rows where the column is null are never read. A row that becomes visible

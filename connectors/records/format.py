@@ -1,6 +1,6 @@
 """What a record format implements: bytes of records to columns and back, whole batches at a time.
 
-Connectors call it. What a record has wrong is told record by record, so that the others can go on.
+Connectors call it. What a record has wrong is told record by record, so that the others are kept.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class RedisSink(Sink):
     Guarantee: at least once, read uncommitted: rows are seen as soon as they are written, also those of a checkpoint
     that is not complete yet. After a failure the rows since the last checkpoint are written again, in their order; so
     a key may show an older value for a moment, and in the end has the one that it would have had, if the program makes
-    the same rows again. A writer that was stopped and goes on after its replacement runs may write older values over
+    the same rows again. A writer that was stopped and resumes after its replacement runs may write older values over
     newer ones.
 
     A row's key is `prefix` and the values of its key columns, with colons between them (where there are several, a

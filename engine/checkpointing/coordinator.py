@@ -346,7 +346,7 @@ class CheckpointCoordinator:
     # Triggering
 
     def _check_may_begin(self, what: str) -> Attempt:
-        """The attempt, if it runs and will go on; otherwise `CheckpointError`."""
+        """The attempt, if it runs and will not stop; otherwise `CheckpointError`."""
         if self._attempt is None:
             raise CheckpointError(
                 f"job {self._job_name!r} is not running, so no {what}: it is starting, being restored, or has ended; "

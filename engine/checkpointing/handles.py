@@ -109,7 +109,7 @@ class PartTimes:
     Args:
         alignment_ms: how long the barriers of its channels were apart.
         sync_ms: how long data waited for the capture.
-        async_ms: until its files were there, while data went on.
+        async_ms: until its files were there, while data kept flowing.
     """
 
     alignment_ms: float

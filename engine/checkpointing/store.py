@@ -145,7 +145,7 @@ class JobStore(Protocol):
             retains: whether its checkpoints are kept; whoever claims the folder later is told.
 
         Raises:
-            FencedError: another manager has claimed the folder, and may go on with what is in it: leave that alone.
+            FencedError: another manager has claimed the folder, and may resume from what is in it: leave that alone.
             CheckpointError: it cannot be written.
         """
         ...

@@ -155,7 +155,7 @@ class JobHandle(ABC):
 
     @abstractmethod
     def checkpoint(self) -> str:
-        """Take a checkpoint now; its URL. The job goes on meanwhile, and rows go to their consumers.
+        """Take a checkpoint now; its URL. The job keeps running meanwhile, and rows go to their consumers.
 
         Raises:
             CheckpointError: it could not be taken, or the job has no storage for it.
@@ -163,7 +163,7 @@ class JobHandle(ABC):
 
     @abstractmethod
     def savepoint(self, directory: str | None = None) -> str:
-        """Take a savepoint while the job goes on; its URL.
+        """Take a savepoint while the job keeps running; its URL.
 
         Args:
             directory: path or URL of the folder for it; None: the configured one.
@@ -193,7 +193,7 @@ class JobHandle(ABC):
                 stay as they are.
 
         Raises:
-            CheckpointError: the checkpoint could not be taken; the job goes on as it was.
+            CheckpointError: the checkpoint could not be taken; the job continues as it was.
             UnknownOperatorError: the job has no such operator, or several of that name.
             GraphError, ConfigurationError: the program cannot run so.
 

@@ -98,7 +98,7 @@ class AsyncFunctionSpec(OperatorSpec):
         schema: the declared columns of its result, or None to infer them.
         timeout: how long the work on a row may take, with all retries.
         capacity: how many rows are worked on at a time.
-        order: whether rows go on in the order of the input, or in that in which they are done.
+        order: whether rows are emitted in the order of the input, or in that in which they are done.
         retry: which calls are made again; None for none.
 
     Raises:

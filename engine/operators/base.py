@@ -195,7 +195,7 @@ class Operator(ABC):
         """
 
     def before_suspend(self, out: Collector) -> None:  # noqa: B027 - optional hook
-        """A barrier has come behind which the job ends with its state: emit what is not kept for those who go on.
+        """A barrier has come behind which the job ends with its state: emit what is not kept for the job that resumes.
 
         Comes before the barrier is passed on, and before `capture`.
         """

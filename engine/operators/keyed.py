@@ -113,7 +113,7 @@ class KeyedServices:
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Hold what the snapshot holds; the operator has declared its states.
 
-        State that the operator does not declare (any more, or yet) goes on unchanged from snapshot to snapshot, as in
+        State that the operator does not declare (any more, or yet) is carried over from snapshot to snapshot, as in
         Flink, until a program declares it.
 
         Raises:

@@ -9,7 +9,7 @@ from penstock.engine.durations import format_duration
 from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
 from penstock.engine.patterns.machine import fits
 
-_ARROWS = {Action.TAKE: "takes", Action.IGNORE: "skips", Action.PROCEED: "goes on"}
+_ARROWS = {Action.TAKE: "takes", Action.IGNORE: "skips", Action.PROCEED: "proceeds"}
 
 
 def explained(pattern: CompiledPattern) -> str:

@@ -255,7 +255,7 @@ def advances(
     time: int,
     arrival: int,
 ) -> tuple[Int64s, int, Int64s, int, Int64s, int, int]:
-    """Move time on: what goes on, is a match now, or has timed out, and how many were idle; as `Matcher.advance`."""
+    """Move time on: what continues, is a match now, or has timed out, and how many were idle; as `Matcher.advance`."""
     start, within, ttl = program.bounds[0], program.bounds[1], program.limits[2]
     going_count, complete_count, idle_count = 0, 0, 0
     for place in range(count):
@@ -298,7 +298,7 @@ def takes(
     number: int,
     row: int,
 ) -> tuple[Int64s, int, Int64s, int, Int64s, int, Int64s, int, bool]:
-    """Take an event: what goes on, what is complete, the steps and events after it, and whether anything has begun."""
+    """Take an event: what continues, what is complete, the steps and events after it, and whether anything began."""
     start = program.bounds[0]
     going_count = 0
     complete_count = 0

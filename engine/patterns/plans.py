@@ -24,7 +24,7 @@ class Move(NamedTuple):
 
     Args:
         variable: to which the event is added; None where it is ignored.
-        target: the state of the partial match that goes on; -1 for none.
+        target: the state of the partial match that continues; -1 for none.
         completions: how many matches there are.
     """
 
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
     Args:
         moves: in order.
-        stays: whether a start state goes on waiting for a first event.
+        stays: whether a start state keeps waiting for a first event.
         takes: whether the event is taken.
     """
 

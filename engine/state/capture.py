@@ -63,7 +63,7 @@ class TableCapture:
 
     Args:
         redistribution: how it is shared out after a restore.
-        rows: makes the table; called once, from another thread than the operator's, while that one goes on. Those of a
+        rows: makes the table; called once, from another thread than the operator's, while that one runs. Those of a
             keyed state begin with `KEY_GROUP`, and come in any order: a checkpoint would pay for the sort, and whoever
             reads the rows puts them in order as it needs them. Changes end with `DELETED`.
         identity: the columns that tell its rows apart, where captures may be changes; empty where they never are.

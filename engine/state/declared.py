@@ -122,7 +122,7 @@ class Declared(Generic[_K]):
                 self.undeclared[name] = table
 
     def capture_undeclared(self, scope: CaptureScope, identity: Sequence[str]) -> dict[str, TableCapture]:
-        """What goes on unchanged from one snapshot to the next: nothing of it, where changes are asked for.
+        """What is carried over unchanged from one snapshot to the next: nothing of it, where changes are asked for.
 
         Args:
             scope: how much.

@@ -481,7 +481,7 @@ class HeapBackend(KeyedStateBackend):
             return write(descriptor, captured.rows()).data
 
         if descriptor.serializer is not None:
-            # The objects may be changed in place as soon as the operator goes on.
+            # The objects may be changed in place as soon as the operator continues.
             encoded = rows()
             rows = lambda: encoded  # noqa: E731
         return TableCapture(

@@ -34,7 +34,7 @@ class OperatorState:
     Args:
         where: operator and subtask, for messages.
         restored: what a snapshot held of states by name; each is loaded where it is declared. Those that are not
-            declared go on unchanged from snapshot to snapshot (those that every subtask has, in subtask 0).
+            declared are carried over unchanged from snapshot to snapshot (those that every subtask has, in subtask 0).
         subtask: index of the subtask.
 
     Example:
@@ -139,7 +139,7 @@ class OperatorState:
             return pa.table(columns)
 
         if descriptor.serializer is not None:
-            # The objects may be changed in place as soon as the operator goes on.
+            # The objects may be changed in place as soon as the operator continues.
             return complete_table(StateTable(self._kinds[descriptor.name], rows()))
         return TableCapture(self._kinds[descriptor.name], rows)
 

@@ -1,4 +1,4 @@
-"""Python values of an Arrow type in the one form in which state keeps them, so that going on equals being restored.
+"""Python values of an Arrow type in the one form in which state keeps them: restored ones equal those that stayed.
 
 Descriptors and `ValueCodec` use it: what a function puts into state becomes what a snapshot would give back, at once,
 and what does not fit is refused at once. Each type is compiled into closures once; what they do not know (numpy's

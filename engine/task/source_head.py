@@ -96,7 +96,7 @@ class SourceHead:
         self._next_marker = math.inf if latency_interval == math.inf else -math.inf
         self._last_words: deque[Control] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
         if not splits and not source.bounded:
-            # The other subtasks go on: that this one has nothing to read says nothing about event time.
+            # The other subtasks keep reading: that this one has nothing to read says nothing about event time.
             self._last_words.popleft()
 
     def follow(self, pace: Pace) -> None:
@@ -126,7 +126,7 @@ class SourceHead:
         self._expect()
 
     def capture(self) -> OperatorCapture:
-        """How far all splits are that have been begun; call it right behind a barrier, and no reader goes on."""
+        """How far all splits are that have been begun; call it right behind a barrier, before a reader continues."""
         rows: list[tuple[str, str | None, bool]]
         rows = [*((split.split_id, _position(split.reader), False) for split in self._open), *self._splits.unopened()]
 
@@ -148,7 +148,7 @@ class SourceHead:
             self.deadline = min(self.deadline, due)
 
     def abort(self, checkpoint: int) -> None:
-        """Take back a barrier that was not given yet; go on behind one that was, where it has suspended the source."""
+        """Take back a barrier that was not given yet; resume behind one that was, where it has suspended the source."""
         waiting = [one for one in self._ready if not isinstance(one, Barrier) or one.checkpoint != checkpoint]
         self._ready.clear()
         self._ready.extend(waiting)

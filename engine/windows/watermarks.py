@@ -243,7 +243,7 @@ class WatermarkStrategy:
     def with_idleness(self, timeout: Duration) -> WatermarkStrategy:
         """Hold nobody back while no row has come for `timeout` by the clock.
 
-        Rows of a quiet split may be late when they come after all: others went on without it. Where all others have
+        Rows of a quiet split may be late when they come after all: others advanced without it. Where all others have
         ended, event time is complete.
 
         Raises:

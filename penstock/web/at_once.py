@@ -39,6 +39,6 @@ class AtOnce:
         if not self._free.acquire(blocking=False):
             raise HTTPException(503, f"{self._most} ask for {self._what} already; try again", {"Retry-After": "1"})
         running = self._threads.submit(call)
-        # A call goes on when nobody waits for it any more.
+        # A call continues when nobody waits for it any more.
         running.add_done_callback(lambda _: self._free.release())
         return await asyncio.wrap_future(running)

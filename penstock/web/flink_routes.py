@@ -47,7 +47,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
     observed = collector.observed
 
     def alive() -> list[Node]:
-        # Of those that have gone, which Ray goes on listing, Flink knows nothing.
+        # Of those that have gone, which Ray keeps listing, Flink knows nothing.
         return [node for node in collector.nodes if node.alive]
 
     def slots() -> tuple[int, int]:

@@ -31,7 +31,7 @@ async def body_of(request: Request) -> dict[str, Any]:
     try:
         content = await request.body()
     except ClientDisconnect:
-        # The guard ends so a body that says no length and goes on for ever; who has really gone hears of nothing.
+        # The guard ends so a body that says no length and never ends; who has really gone hears of nothing.
         raise HTTPException(413, f"the body is longer than {LONGEST_BODY} bytes") from None
     if not content:
         return {}

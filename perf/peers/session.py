@@ -203,7 +203,7 @@ class _Run:
         """What it has printed, once it has ended.
 
         Raises:
-            PeerError: it goes on, or ended with an error.
+            PeerError: it still runs, or ended with an error.
         """
         try:
             code = self._process.wait(patience)

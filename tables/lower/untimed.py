@@ -26,7 +26,7 @@ class UntimedSpec(OperatorSpec):
 
 
 class Untimed(Operator):
-    """Gives each batch without its timestamps; watermarks go on."""
+    """Gives each batch without its timestamps; watermarks pass."""
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         out.collect(Batch(batch.data, None, batch.kinds))

@@ -9,7 +9,7 @@ from penstock.tables.parse.nodes import Identifier, Node
 
 
 class SkipTo(enum.Enum):
-    """Where the search goes on behind a match."""
+    """Where the search resumes behind a match."""
 
     NEXT_ROW = "to next row"
     PAST_LAST_ROW = "past last row"

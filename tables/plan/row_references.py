@@ -82,7 +82,7 @@ class RowMatch:
         references: what definitions and results read.
         results: over references, one a column of the result.
         all_rows: whether each row of a match gives a result; else its last one.
-        skip: where the search goes on.
+        skip: where the search resumes.
         skip_variables: those that it goes to.
         within_ms: bound on the time of a match, or None.
     """

@@ -204,7 +204,7 @@ def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_
     assert done.code == 1
     waiting, error = done.err.strip().splitlines()
     assert waiting.endswith(
-        "; Ctrl-C ends this command; the job is still rescaled if there is room in that time, else goes on as it is"
+        "; Ctrl-C ends this command; the job is still rescaled if there is room in that time, else continues as it is"
     )
     assert "ray.shutdown" not in done.err
     assert waiting.startswith(

@@ -32,7 +32,7 @@ _are_unchangeable: Final = _UNCHANGEABLE.issuperset
 
 
 def owned_row(row: Any) -> Any:
-    """A copy that the function cannot reach: it may well go on with the dict, in its state for example.
+    """A copy that the function cannot reach: it may well keep using the dict, in its state for example.
 
     What is no mapping is given back as it is; the conversion refuses it.
     """

@@ -1,7 +1,7 @@
 """What the vectorised window aggregates have in common: their state in captures, and what is late.
 
 `WindowAggregate` and `SessionAggregate` use it. A capture holds copies and immutable tables only, so that its rows can
-be made in another thread while the operator goes on.
+be made in another thread while the operator keeps running.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class AggregateEmitter(WindowEmitter):
         self._fired: list[tuple[Key, TimeWindow, Accumulators, int | None]] = []
 
     def emit(self, key: Key, window: TimeWindow, contents: Accumulators, timestamp: int | None) -> None:
-        # The window may go on, and its accumulators, lists among them, are changed in place.
+        # The window may live on, and its accumulators, lists among them, are changed in place.
         own = {name: value[:] if type(value) is list else value for name, value in contents.items()}
         self._fired.append((key, window, own, timestamp))
 

@@ -96,7 +96,7 @@ class _Take:
 
 @dataclass(slots=True)
 class _Choice:
-    """Places to go on from, the preferred one first."""
+    """Places to continue from, the preferred one first."""
 
     places: tuple[int, ...]
 

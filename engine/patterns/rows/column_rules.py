@@ -38,7 +38,7 @@ class Program(NamedTuple):
         steps: variable (-1: a match), target; by state, in order of preference.
         begins: where the steps of each state begin; behind them where the last ones end.
         bounds: a bit for each variable that may begin a match; a bit that says that a row begins none; bound of time
-            (-1 for none); where the search goes on; a bit for each variable that it goes to.
+            (-1 for none); where the search resumes; a bit for each variable that it goes to.
     """
 
     steps: Int64s
@@ -87,7 +87,7 @@ class Done(NamedTuple):
         found: of each match: how many rows there are of it and those before it, and its time.
         taken: row and variable of each row of each match.
         timers: time-outs to wait for: slot, time.
-        problem: why a search cannot go on.
+        problem: why a search cannot resume.
     """
 
     memory: Memory
@@ -175,7 +175,7 @@ def begins_at(program: Program, rows: Int64s, row: int) -> int:
 
 
 def goes_on(program: Program, rows: Int64s, start: int, last: int) -> tuple[int, int]:
-    """Where the search goes on behind a match, or why it cannot."""
+    """Where the search resumes behind a match, or why it cannot."""
     kind = program.bounds[3]
     if kind == NEXT_ROW:
         return rows[start, NEXT], FINE

@@ -35,7 +35,7 @@ class ColumnSearch:
     Args:
         automaton: of the pattern, which `fits`.
         within_ms: bound on the time from the first row of a match to the last, which is outside; None for none.
-        skip: where the search goes on, a constant of `column_rules`.
+        skip: where the search resumes, a constant of `column_rules`.
         skip_variables: the numbers of those that it goes to.
     """
 

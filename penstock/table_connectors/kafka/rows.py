@@ -27,7 +27,7 @@ KEY: Final = "$key"
 PLACE: Final = ("topic", "partition", "offset")
 """The metadata that tells where a record is."""
 BadRecords: TypeAlias = Literal["fail", "leave out"]
-"""What becomes of a record that is no row: the job fails, or goes on without it."""
+"""What becomes of a record that is no row: the job fails, or continues without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,7 @@ class LiveProcess:
         self._send(signal.SIGSTOP)
 
     def proceed(self) -> None:
-        """Have it go on, if it still exists."""
+        """Resume it, if it still exists."""
         with contextlib.suppress(ProcessLookupError):
             self._send(signal.SIGCONT)
 

@@ -58,9 +58,9 @@ _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
 _NODE_SECONDS: Final = 30.0
-"""How long after the death of a node, which Ray notices in seconds, the job goes on if it had nothing there."""
+"""How long after the death of a node, which Ray notices in seconds, the job resumes if it had nothing there."""
 _NOTICED_SECONDS: Final = 1.0
-"""How long after a process went on again the job may still find that it had been stuck."""
+"""How long after a process was resumed the job may still find that it had been stuck."""
 
 
 class ChaosServer(Protocol):
@@ -79,7 +79,7 @@ class ChaosServer(Protocol):
         """Stop it where it is: connections stay, nothing is answered."""
 
     def resume(self) -> None:
-        """Have it go on behind `pause`."""
+        """Resume it behind `pause`."""
 
 
 class ChaosHarness:
@@ -356,14 +356,14 @@ class ChaosHarness:
         return "; ".join(told)
 
     def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
-        """Ask the job for something while it goes on, and while the next faults fire."""
+        """Ask the job for something while it runs, and while the next faults fire."""
         self._mark(record, "")
 
         def asked() -> None:
             try:
                 record.note, record.outcome = request(), DONE
             except PenstockError as error:
-                # A job that fails meanwhile refuses; that it goes on is what counts.
+                # A job that fails meanwhile refuses; that it continues is what counts.
                 record.note, record.outcome = str(error), REFUSED
 
         asking = threading.Thread(target=asked, name="chaos-request", daemon=True)
@@ -371,7 +371,7 @@ class ChaosHarness:
         self._asking.append(asking)
 
     def _disturb(self, fault: ServerFault, record: FaultRecord) -> None:
-        """Do it to a server while the job goes on, and while the next faults fire."""
+        """Do it to a server while the job runs, and while the next faults fire."""
         server = self._servers.get(fault.server)
         if server is None:
             raise _NothingThereError(f"there is no server {fault.server!r}; give servers={{...}}")
@@ -413,7 +413,7 @@ class ChaosHarness:
         return self._recoveries.has_output
 
     def _let_go(self) -> None:
-        """Have everything that was stopped go on, whatever happened."""
+        """Resume everything that was stopped, whatever happened."""
         for proceeding in self._stopped:
             proceeding.join(max(0.0, self._patience))
 

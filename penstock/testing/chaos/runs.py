@@ -143,7 +143,7 @@ def run_server_job(
 
 
 def _await(handle: JobHandle, condition: Callable[[JobInfo], bool]) -> None:
-    """Let the job go on until its `info` is as wanted, or it has ended."""
+    """Let the job run until its `info` is as wanted, or it has ended."""
     assert isinstance(handle, RayJob)
     while handle.pump(_TICK_SECONDS) and not condition(handle.info()):
         pass

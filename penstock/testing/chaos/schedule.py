@@ -176,7 +176,7 @@ class TakeNode:
 
 @dataclass(frozen=True, slots=True)
 class Rescale:
-    """The job goes on at another parallelism."""
+    """The job continues at another parallelism."""
 
     parallelism: int
 

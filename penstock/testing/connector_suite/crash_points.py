@@ -70,7 +70,7 @@ class LineCounter:
 def _apart(call: Callable[[], object]) -> Iterator[None]:
     """Make the call where an exception is handled that ends with this generator.
 
-    CPython 3.11 goes on to handle an exception whose `except` block is left by an error of the trace function,
+    CPython 3.11 continues to handle an exception whose `except` block is left by an error of the trace function,
     at its `break` or `return`: every later error of the thread would be raised "during handling" of that one.
     """
     call()

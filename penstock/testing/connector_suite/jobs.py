@@ -209,7 +209,7 @@ class _Run:
         return manager
 
     def _strike(self, manager: LocalManager) -> LocalManager:
-        """What happens before the next step: the manager that goes on."""
+        """What happens before the next step: the manager that takes over."""
         # One at a time, as the coordinator takes them.
         is_due = self._asked in (None, *manager.answers)
         if is_due and self._chosen.random() < _CHECKPOINT:

@@ -231,7 +231,7 @@ class Harness:
         return state_of(operators, name)
 
     def snapshot(self) -> HarnessSnapshot:
-        """The state of all operators, as of a savepoint taken now; they go on unchanged."""
+        """The state of all operators, as of a savepoint taken now; they continue unchanged."""
         self._captures += 1
         links = self._wiring.links.items()
         return HarnessSnapshot({name: captured(link.operator, self._captures) for name, link in links})

@@ -247,7 +247,7 @@ class Kafka:
             broker.pause()
 
     def resume(self) -> None:
-        """Let the processes of all brokers go on."""
+        """Resume the processes of all brokers."""
         for broker in self.brokers:
             broker.resume()
 

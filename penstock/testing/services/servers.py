@@ -148,7 +148,7 @@ class Server(ABC):
         self._running().send_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the server's processes go on after `pause`."""
+        """Resume the server's processes after `pause`."""
         self._running().send_all(signal.SIGCONT)
 
     def log_tail(self, lines: int = 30) -> str:

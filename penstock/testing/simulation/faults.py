@@ -43,7 +43,7 @@ class FaultRates:
     Args:
         budget: the most faults of a run; behind them it comes to its end.
         kill_subtask, kill_manager: at each step.
-        zombie: that a manager which was taken for dead goes on beside its successor.
+        zombie: that a manager which was taken for dead lives on beside its successor.
         storage: at each call of the storage: it fails before or after it took effect, or the process dies there.
         slow: at each call of the storage: time passes, up to more than a checkpoint may take.
         disk_full: at each step: nothing can be written for a while.

@@ -152,7 +152,7 @@ class Misfortunes:
         if not self._happens(what):
             return
         if self._dice.chosen.random() < self._dice.rates.zombie:
-            self._dice.note("it goes on as a zombie")
+            self._dice.note("it lives on as a zombie")
             job.zombies.append(real)
         job.real = None
         self.on_manager_lost()

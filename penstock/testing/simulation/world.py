@@ -1,6 +1,6 @@
 """The simulated world: managers of one job, one of which is the real one, their storage, and the end that is judged.
 
-`simulate` runs one seed. Managers that were taken for dead may go on beside their successor (zombies), mails of the
+`simulate` runs one seed. Managers that were taken for dead may live on beside their successor (zombies), mails of the
 dead still arrive, and time passes only when everybody waits. Jobs follow each other: one that was stopped with a
 savepoint is resumed from it, and a savepoint on the way may become a job of its own.
 """

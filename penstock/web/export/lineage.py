@@ -1,7 +1,7 @@
-"""The runs of jobs as OpenLineage's events: how they begin, go on and end, and the data that they read and write.
+"""The runs of jobs as OpenLineage's events: how they begin, run and end, and the data that they read and write.
 
 The exporter posts them. A job's run has the same id whoever makes the event, so that a server that was started anew
-goes on with it.
+continues with it.
 
 Source of the form: the OpenLineage specification, `RunEvent` and its facets.
 """

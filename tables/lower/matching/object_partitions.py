@@ -61,7 +61,7 @@ class PartitionSearch:
     Args:
         search: knows the pattern.
         first: a bit for each variable that may begin a match.
-        skip: where the search goes on behind a match.
+        skip: where the search resumes behind a match.
         skip_variables: the numbers of those that it goes to.
         back: how many rows before a match may be read.
         where: for messages.

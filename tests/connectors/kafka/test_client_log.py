@@ -33,7 +33,7 @@ def test_an_outage_is_told_when_it_begins_and_when_it_is_over(log: ClientLog, ca
     lines = caplog.messages
     assert len(lines) == 5
     assert lines[:3] == ["Unable connect to node with id 1"] * 3
-    assert lines[3].startswith("Kafka does not answer as it should; the job waits, and goes on by itself")
+    assert lines[3].startswith("Kafka does not answer as it should; the job waits, and continues by itself")
     assert lines[4] == "Kafka answers again, after 30 s; 2797 messages of its client were left out"
 
 
