@@ -1,36 +1,8 @@
 """The folder of one job: which checkpoints there are, which of them count, and who may add to them.
 
 The manager of a job holds a `FolderJobStore`, and its subtasks get it with their deployment; `find_checkpoint` finds
-what a user starts a job from. A checkpoint counts only if its manager had not been replaced when it was written.
-
-Why no two managers ever commit what contradicts each other:
-
-A manager takes over by (1) creating `claims/<epoch>`, the next number that is free; (2) *then* listing the manifests
-and choosing the newest that counts; (3) creating `claims/<epoch>.restored` with that number; (4) *then* listing the
-claims. It completes a checkpoint by (a) creating the manifest, and (b) *then* listing the claims. With a higher claim
-than its own, in (4) or (b), it is fenced and may commit nothing. The storage lists all that was created before.
-
-So of a checkpoint that an old manager completes while a new one takes over, either the manifest (a) was there before
-the claim (1), and the new manager sees it in (2) and resumes from it; or the claim (1) was there before the old
-manager looked in (b), and the old one commits nothing (both may be true: then the new one commits it, as it restores
-it).
-
-What remains is a manifest that comes after the listing (2): it must never count, though it is there. So it is the
-newest manager with a `.restored` file that decides: a checkpoint counts if that manager, or one after it, has written
-it, or if its number is not above what that manager resumed from. Every manager that was not fenced in (4) had its
-file there before the next one claimed, so the next one goes by it or by a newer one. Nothing is ever written over: a
-manifest that arrives late takes at most the number of a checkpoint that then fails.
-
-A job ends by `claims/<epoch>.ended`, which its manager creates between two looks at the claims. Fenced in the first, it
-leaves no trace; not fenced in the second, every later manager sees the file, and all else may be removed. In between
-nobody can tell, and nothing is lost: the manager had nothing left to do, so a new one may take its word, or resume from
-the last checkpoint. What it chooses it writes down under its own number, `.ended` again or `.restored`, before it
-looks at the claims in (4), and the newest of these files decides. So when one manager was told that the job has ended,
-no later one begins it again, even if one that was fenced in between had begun to resume from it.
-
-A job that was stopped with a savepoint has ended as well, though its manager may have died before it wrote that down:
-its sinks may have committed. If none but the savepoint says so, they may also not have, and the job has failed: only a
-job that starts from the savepoint commits what belongs to it.
+what a user starts a job from. A checkpoint counts only if its manager had not been replaced when it was written:
+`engine/checkpointing/claims.py` has the rule, and why it is enough.
 """
 
 from __future__ import annotations
@@ -43,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.checkpointing.claims import Claims, is_fenced
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import Claim, RestorePlan, SubtaskWriter
@@ -315,7 +288,7 @@ class FolderJobStore:
 
     def _check_not_fenced(self, blobs: BlobStore, epoch: int, what: str) -> None:
         newest = _newest_epoch(blobs)
-        if newest > epoch:
+        if is_fenced(epoch, newest):
             raise FencedError(
                 f"{what} of job {self.job_name!r} does not count: manager {newest} has taken the job over from manager "
                 f"{epoch}, in {blobs.url}; this one must stop"
@@ -462,8 +435,7 @@ def counted_checkpoints(blobs: BlobStore) -> list[CompletedCheckpoint]:
         CheckpointCorruptError: the newest one is missing or damaged. Older ones that are, are left out.
     """
     paths = [path for path, _ in blobs.list()]
-    decider = _decider(paths)
-    restored = _restored_by(blobs, decider) if decider else 0
+    claims = _claims(blobs, paths)
     counted: list[CompletedCheckpoint] = []
     manifests = {number: path for path in paths if (number := manifest_number(path)) is not None}
     for number in sorted(manifests, reverse=True):
@@ -473,18 +445,24 @@ def counted_checkpoints(blobs: BlobStore) -> list[CompletedCheckpoint]:
             if not counted:
                 raise
             continue
-        if number <= restored or checkpoint.epoch >= decider:
+        if claims.counts(number, checkpoint.epoch):
             counted.append(checkpoint)
-    if restored and (not counted or counted[0].checkpoint < restored):
+    if claims.misses_restored(counted[0].checkpoint if counted else 0):
         raise CheckpointCorruptError(
-            f"{join_url(blobs.url, JobPaths('').manifest(restored))} is missing, and no newer checkpoint is there; "
-            "restore it from a backup, or start from another checkpoint or savepoint"
+            f"{join_url(blobs.url, JobPaths('').manifest(claims.restored))} is missing, and no newer checkpoint is "
+            "there; restore it from a backup, or start from another checkpoint or savepoint"
         )
     return counted[::-1]
 
 
 def _read_manifest(blobs: BlobStore, path: str) -> CompletedCheckpoint:
     return decode_manifest(bytes(memoryview(blobs.get(path))), join_url(blobs.url, path))
+
+
+def _claims(blobs: BlobStore, paths: Sequence[str]) -> Claims:
+    """What the newest manager has written down that said what it resumed from."""
+    epoch = _decider(paths)
+    return Claims(epoch, _restored_by(blobs, epoch)) if epoch else Claims()
 
 
 def _restored_by(blobs: BlobStore, epoch: int) -> int:
@@ -503,14 +481,14 @@ def stopped_with(blobs: BlobStore, open_blobs: OpenBlobs) -> str | None:
     marks = [path for path in paths if is_savepoint_mark(path)]
     if not marks:
         return None
-    decider, counted = _decider(paths), counted_checkpoints(blobs)
+    claims, counted = Claims(_decider(paths)), counted_checkpoints(blobs)
     newest = counted[-1].checkpoint if counted else 0
     for path in marks:
         if (used_number(path) or 0) < newest:
             continue
         used = unseal(blobs.get(path).to_pybytes(), join_url(blobs.url, path))
         epoch, target = used.get("epoch"), used.get("savepoint")
-        if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or epoch < decider:
+        if used.get("kind") != SnapshotKind.SUSPEND.value or not isinstance(epoch, int) or claims.overrule(epoch):
             continue
         if isinstance(target, str) and any(name == MANIFEST for name, _ in open_blobs(target).list()):
             return target
@@ -532,7 +510,7 @@ def ended_by(blobs: BlobStore) -> End | None:
     """How the job has ended, going by what its last manager wrote down; a later one that resumed it knew better."""
     paths = [path for path, _ in blobs.list(CLAIMS)]
     last = max((epoch for path in paths if (epoch := ended_epoch(path)) is not None), default=0)
-    if not last or last < _decider(paths):
+    if not last or Claims(_decider(paths)).overrule(last):
         return None
     where = join_url(blobs.url, JobPaths("").ended(last))
     content = unseal(blobs.get(JobPaths("").ended(last)).to_pybytes(), where)
