@@ -12,11 +12,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.patterns import machine_rules
+from penstock.engine.patterns import machine_rules, memory_rules
 from penstock.engine.patterns.automaton import CompiledPattern, StateKind
 from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
 from penstock.engine.patterns.machine_rules import Done, Int64s, Memory, Program, Work
 from penstock.engine.patterns.plans import Plan, Planner
+from penstock.engine.patterns.row_order import by_code_and_time, has_few_digits
 from penstock.engine.patterns.skip import SkipKind
 
 _MOST_STATES: Final = 1_000
@@ -58,7 +59,7 @@ class Machine:
         skip = pattern.skip
         variable = -1 if skip.variable is None else self._variables[skip.variable]
         goes_by_time = pattern.has_bounds or limits.ttl_ms is not None
-        self._bounds = np.array([pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, goes_by_time], np.int64)
+        self._bounds = [pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, int(goes_by_time)]
         newest_go = limits.overflow is Overflow.DROP_NEWEST
         self._limits = np.array([limits.most or 0, newest_go, limits.ttl_ms or 0], np.int64)
         self._gaps = np.array(pattern.gaps_ms, np.int64)
@@ -69,6 +70,8 @@ class Machine:
         self._plans: list[list[tuple[int, int, int, int]]] = []
         """By answer and state."""
         self._moves: list[tuple[int, int, int]] = []
+        self._most_made = 1
+        """Entries that an event makes of one, at the most."""
         self._program: Program | None = None
         self._rows_so_far = 0
 
@@ -102,6 +105,8 @@ class Machine:
         for variable, target, completions in plan.moves:
             # Where a match is stopped, the event may belong to a variable that must not come: nobody reads it.
             self._moves.append((-1 if variable is None else self._variables[variable], target, completions))
+        made = max(len(plan.moves), sum(move.completions for move in plan.moves))
+        self._most_made = max(self._most_made, made)
         return first, len(self._moves), int(plan.stays), int(plan.takes)
 
     @property
@@ -111,7 +116,7 @@ class Machine:
             plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 4).transpose(1, 0, 2)
             moves = np.array([*self._moves, (0, 0, 0)], np.int64)
             self._program = Program(
-                self._bounds,
+                np.array([*self._bounds, self._most_made], np.int64),
                 self._limits,
                 self._gaps,
                 self._is_pending,
@@ -120,34 +125,44 @@ class Machine:
             )
         return self._program
 
+    def order(self, codes: Int64s, times: Int64s) -> Int64s:
+        """As `by_code_and_time`."""
+        if not self._has_many_rows or not len(times) or not has_few_digits(times):
+            return by_code_and_time(codes, times)
+        order: Int64s = _kernel().by_digits(codes, times)
+        return order
+
     def run(self, memory: Memory, work: Work) -> Done:
         """Take rows, and move time on."""
         self._rows_so_far += len(work.times)
+        rules: Any = _kernel() if self._has_many_rows else machine_rules
         # Java's and numba's differences of times wrap without a word.
         with np.errstate(over="ignore"):
-            done: Done = self._rules.run(self.program, memory, work)
+            done: Done = rules.run(self.program, memory, work)
         return done
 
     def paths(self, steps: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
-        """As `machine_rules.paths`."""
-        found: tuple[Int64s, Int64s] = self._rules.paths(steps, last)
+        """As `memory_rules.paths`."""
+        found: tuple[Int64s, Int64s] = self._of_memory.paths(steps, last)
         return found
 
     def compacted(self, memory: Memory) -> Memory:
-        """As `machine_rules.compacted`."""
-        kept: Memory = self._rules.compacted(memory)
+        """As `memory_rules.compacted`."""
+        kept: Memory = self._of_memory.compacted(memory)
         return kept
 
     def owners(self, memory: Memory) -> tuple[Int64s, Int64s]:
-        """As `machine_rules.owners`."""
-        found: tuple[Int64s, Int64s] = self._rules.owners(memory)
+        """As `memory_rules.owners`."""
+        found: tuple[Int64s, Int64s] = self._of_memory.owners(memory)
         return found
 
     @property
-    def _rules(self) -> Any:
-        if self._rows_so_far < _MANY_ROWS:
-            return machine_rules
-        return _kernel()
+    def _has_many_rows(self) -> bool:
+        return self._rows_so_far >= _MANY_ROWS
+
+    @property
+    def _of_memory(self) -> Any:
+        return _kernel() if self._has_many_rows else memory_rules
 
 
 def _kernel() -> ModuleType:

@@ -1,4 +1,4 @@
-"""The rules of `machine_rules`, compiled by numba.
+"""The rules of `machine_rules`, `memory_rules` and `row_order`, compiled by numba.
 
 Imported by the machine only for many rows, because the import takes longer than a small job. Gives the same results.
 """
@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.engine.patterns import machine_rules
+from penstock.engine.patterns import machine_rules, memory_rules, row_order
 from penstock.engine.patterns.compiled_rules import compiled_rules
 
-_MADE: Final = compiled_rules(
+_RUN: Final = compiled_rules(
     machine_rules,
     (
-        *("copies", "with_room", "puts", "sets", "precedes", "swaps", "rises", "settles", "keeps", "drops", "begun"),
-        *("bounded", "skips", "adds", "has_old", "advances", "takes", "emits", "run", "paths", "compacted", "owners"),
+        *("with_room", "with_room_in_queues", "puts", "sets", "moves", "precedes", "swaps", "adds", "settles", "keeps"),
+        *("drops", "begun", "bounded", "skips", "has_old", "advances", "takes", "emits", "run"),
     ),
 )
-run: Final = _MADE["run"]
-paths: Final = _MADE["paths"]
-compacted: Final = _MADE["compacted"]
-owners: Final = _MADE["owners"]
+_MEMORY: Final = compiled_rules(memory_rules, ("paths", "compacted", "owners"))
+run: Final = _RUN["run"]
+paths: Final = _MEMORY["paths"]
+compacted: Final = _MEMORY["compacted"]
+owners: Final = _MEMORY["owners"]
+by_digits: Final = compiled_rules(row_order, ("by_digits",))["by_digits"]

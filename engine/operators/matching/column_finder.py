@@ -18,7 +18,6 @@ from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.operators.keyed import restored_keys
 from penstock.engine.operators.matching.column_state import SavedColumns, from_tables
-from penstock.engine.operators.matching.due_rows import by_code_and_time
 from penstock.engine.operators.matching.event_tests import ExpressionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Result
 from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
@@ -134,7 +133,7 @@ class ColumnFinder:
             return None
         places = np.flatnonzero(wanted[numbers]) if len(keys) < len(wanted) else np.arange(len(numbers))
         codes = (np.cumsum(wanted) - 1)[numbers[places]]
-        places = places[by_code_and_time(codes, due.times[places])]
+        places = places[self._machine.order(codes, due.times[places])]
         ends = np.cumsum(np.bincount(codes, minlength=len(keys)))
         runs = np.stack([self._slots_of(keys, slots, distinct), np.concatenate([[0], ends[:-1]]), ends], axis=1)
         return _Sorted(places, np.ascontiguousarray(runs, np.int64), answers[places])

@@ -7,7 +7,7 @@ the rows of keys that have a partial match, or may begin one, are sorted and rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,12 @@ import pyarrow as pa
 from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.matching.event_tests import Bits
 from penstock.engine.operators.matching.waiting_rows import TimedRows
+from penstock.engine.patterns.row_order import by_code_and_time
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.rows import batch_rows, row_reader
 from penstock.engine.state.backend import Key
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
-_WORD_BITS: Final = 63
 
 
 class KeyRows(NamedTuple):
@@ -110,26 +110,6 @@ def _per_answer(bits: Bits, starts: Callable[[int], bool]) -> npt.NDArray[np.boo
     answers, places = np.unique(bits, return_inverse=True)
     found: npt.NDArray[np.bool_] = np.array([starts(int(answer)) for answer in answers.tolist()], np.bool_)[places]
     return found
-
-
-def by_code_and_time(codes: _Int64s, times: _Int64s) -> _Int64s:
-    """The places of rows by code and then time; those of one time as they stand.
-
-    Code, time and place stand in one number where they fit: numbers sort several times as fast as places by numbers.
-    """
-    if not len(times):
-        return np.empty(0, np.int64)
-    begin = int(times.min())
-    bits_of_time, bits_of_place = (int(times.max()) - begin).bit_length(), (len(times) - 1).bit_length()
-    if int(codes.max()).bit_length() + bits_of_time + bits_of_place > _WORD_BITS:
-        return np.lexsort((times, codes))
-    packed = codes.astype(np.int64) << bits_of_time
-    packed |= times - begin
-    packed <<= bits_of_place
-    packed |= np.arange(len(times))
-    packed.sort()
-    packed &= (1 << bits_of_place) - 1
-    return packed
 
 
 def _no_row(number: int) -> Any:

@@ -54,8 +54,8 @@ class ExpressionTests:
             return bits
         answers = self._steps.apply(Batch(rows)).data
         for number, column in zip(self._numbers, answers.columns, strict=True):
-            held = column.fill_null(False).to_numpy(zero_copy_only=False)
-            bits |= held.astype(bits.dtype) << number
+            known = column.fill_null(False) if column.null_count else column
+            bits |= known.to_numpy(zero_copy_only=False).astype(bits.dtype) << number
         return bits
 
 

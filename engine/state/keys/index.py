@@ -86,7 +86,10 @@ class KeyIndex:
         Args:
             columns: the key columns, arrays of one length, of the same types in every call (null stands for any).
         """
-        slots, _, _ = self._find(self._plain(columns))
+        plain = self._plain(columns)
+        if isinstance(self._table, _DictTable) and self._outgrows_dict(len(plain[0]), 0):
+            self._compile()
+        slots, _, _ = self._find(plain)
         return slots
 
     def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:

@@ -22,8 +22,8 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.operators.joins.join_buffers import TimeSegments
-from penstock.engine.operators.matching.due_rows import by_code_and_time
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.patterns.row_order import by_code_and_time
 from penstock.engine.patterns.rows.automaton import RowAutomaton, compiled
 from penstock.engine.patterns.rows.lookahead import NEVER, Bools, Lookahead
 from penstock.engine.patterns.rows.search import RowSearch, Test

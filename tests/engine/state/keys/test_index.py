@@ -211,3 +211,14 @@ def test_small_batches_never_wait_for_numba(monkeypatch: pytest.MonkeyPatch) -> 
     assert slots == [[key, key + 1] for key in range(0, 100, 2)]
     with pytest.raises(AssertionError):
         index.lookup([pa.array(range(200, 210))])
+
+
+def test_many_keys_that_came_in_small_batches_are_looked_up_without_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW", 4)
+    index = KeyIndex()
+    for key in range(0, 20, 2):
+        index.lookup([pa.array([key, key + 1])])
+    assert index.find([pa.array([3, 99])]).tolist() == [3, -1]
+    assert isinstance(index._table, module._DictTable)
+    assert index.find([pa.array(range(15, 25))]).tolist() == [*range(15, 20), -1, -1, -1, -1, -1]
+    assert isinstance(index._table, module._WordTable)
