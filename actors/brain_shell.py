@@ -143,6 +143,8 @@ class BrainShell:
                 self._spawn(self._cancel(number, places))
             case say.Prepare():
                 self._spawn(self._prepare(instruction))
+            case say.Preload():
+                self._spawn(self._preload(instruction))
             case say.AwaitRoom(layout):
                 self.execution.await_room(self._planner.graph(layout))
             case say.FillStandbys():
@@ -202,6 +204,10 @@ class BrainShell:
             self.hear(ev.PrepareFailed(prepare.request, self._as_error(error)))
         else:
             self.hear(ev.Prepared(prepare.request))
+
+    async def _preload(self, wanted: say.Preload) -> None:
+        assert self.checkpoints is not None, "only a job with a folder is told to use it"
+        await self.checkpoints.preload(self._planner.graph(wanted.layout), wanted)
 
     async def _take_down(self, at_once: bool) -> None:
         if at_once:

@@ -7,6 +7,7 @@ pending call to each subtask of a checkpoint returns its acknowledgement, so the
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.capture_writer import Declined
 from penstock.actors.execution import Execution
+from penstock.actors.preloading import preload
 from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
@@ -114,6 +116,15 @@ class Checkpoints:
         plan = await self.plan(graph, checkpoint)
         self.restored_url = url_of(plan)
         return Restore(self._store, plan, checkpoint.checkpoint)
+
+    async def preload(self, graph: PhysicalGraph, wanted: say.Preload) -> None:
+        """Have state taken in for a rescale, as far as that can be done."""
+        number = wanted.checkpoint.checkpoint
+        # What does not fit, the deployment will say.
+        with contextlib.suppress(PenstockError):
+            restore = Restore(self._store, await self.plan(graph, wanted.checkpoint), number)
+            await preload(self._execution, graph, wanted.places, restore)
+        self._hear(ev.Preloaded(wanted.request, number))
 
     async def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         """The plan for restoring a checkpoint of the job; errors as for `restore`."""

@@ -184,6 +184,10 @@ class Execution:
             self._drop_spare()
             raise
 
+    def process_for(self, place: Place) -> Any | None:
+        """The actor that a subtask of the next deployment will be in, where it is known already."""
+        return self._spare.get(place) or self.actors.get(place)
+
     def leave(self, nodes: Collection[str]) -> Sequence[Place]:
         """Nodes are about to leave: the subtasks in slots that are there. Standbys there end at once."""
         self._standbys.leave(nodes)

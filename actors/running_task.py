@@ -23,6 +23,7 @@ from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Push, ReceivingEnd, SendingEnd, packed
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
@@ -121,13 +122,21 @@ class RunningTask:
     Args:
         graph, deployment: which one.
         loop: the actor's event loop.
+        preloaded: what the process has taken in for it.
     """
 
-    def __init__(self, graph: PhysicalGraph, deployment: Deployment, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        graph: PhysicalGraph,
+        deployment: Deployment,
+        loop: asyncio.AbstractEventLoop,
+        preloaded: Preloaded | None = None,
+    ) -> None:
         self.attempt = deployment.attempt
         self._graph = graph
         self._deployment = deployment
         self._restore = deployment.restore
+        self._preloaded = preloaded
         self._loop = loop
         self._wakeup = threading.Event()
         self._closing = False
@@ -290,7 +299,9 @@ class RunningTask:
             where = (self._graph, place.task, place.subtask)
             writer = store.writer(*where, self.attempt, plan)
             self._writer = CaptureWriter(writer, self._answer_from_any_thread)
-            restored = store.load(self._graph, plan, place.task, place.subtask) if plan is not None else None
+            preloaded, self._preloaded = self._preloaded, None
+            if plan is not None:
+                restored = store.load(self._graph, plan, place.task, place.subtask, preloaded)
         self._task.open(restored)
 
     def _step_to_the_end(self) -> None:

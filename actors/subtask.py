@@ -24,9 +24,10 @@ from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import TASK_THREAD, Deployment, Report, RunningTask, Target
+from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target
 from penstock.actors.stacks import Stack, sampled_stacks
 from penstock.actors.task_log import LogLine, TaskLog
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
@@ -47,6 +48,7 @@ class SubtaskActor:
     def __init__(self) -> None:
         self._running: RunningTask | None = None
         self._used = False
+        self._preloaded: asyncio.Task[Preloaded] | None = None
         self._lifeline: Lifeline | None = None
         self._log = TaskLog()
         self._log.install()
@@ -64,6 +66,22 @@ class SubtaskActor:
             this process.
         """
         return Process.own()
+
+    async def preload(self, graph: PhysicalGraph, restore: Restore, task: int, subtask: int) -> None:
+        """Take in what a subtask resumes from that is to be deployed here; what runs here goes on.
+        What cannot be read is read again by the deployment, which says so.
+        """
+        plan = restore.plan
+        if plan is None:
+            return
+        before = self._preloaded
+
+        async def take_in() -> Preloaded:
+            known = None if before is None else await _taken(before)
+            return await asyncio.to_thread(restore.store.preload, graph, plan, task, subtask, known)
+
+        self._preloaded = asyncio.ensure_future(take_in())
+        await asyncio.wait([self._preloaded])
 
     async def wait(self) -> None:
         """Never returns; errors when the process dies."""
@@ -95,7 +113,9 @@ class SubtaskActor:
         self._log.set_levels(graph.config.log_levels)
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
-        self._running = RunningTask(graph, deployment, asyncio.get_running_loop())
+        taking_in, self._preloaded = self._preloaded, None
+        preloaded = None if taking_in is None else await _taken(taking_in)
+        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded)
         return Process.own()
 
     async def reset(self) -> None:
@@ -235,6 +255,14 @@ class SubtaskActor:
     def _of(self, attempt: int) -> RunningTask | None:
         running = self._running
         return running if running is not None and running.attempt == attempt else None
+
+
+async def _taken(taking_in: asyncio.Task[Preloaded]) -> Preloaded | None:
+    """What has been taken in, once it is; None: nothing, since it could not be read."""
+    try:
+        return await taking_in
+    except Exception:
+        return None
 
 
 def keep_memory() -> None:

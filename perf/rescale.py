@@ -50,7 +50,7 @@ _SIZE_MB: Final = 100
 _RATE: Final = 1_000_000.0
 _INTERVAL: Final = 5.0
 _BETWEEN_SECONDS: Final = 3.0
-_SECONDS_A_STEP: Final = 12
+_SECONDS_A_STEP: Final = 20
 """Of input, for the seconds between two rescales, and those that one takes on a busy machine."""
 _SLOT_CPUS: Final = 0.5
 """So that three slots fit on two cores."""

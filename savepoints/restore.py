@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -18,25 +18,29 @@ from penstock.engine.checkpointing.handles import (
     CompletedCheckpoint,
     NativeHandle,
     OperatorHandle,
+    SegmentHandle,
     SubtaskHandle,
     TableHandle,
 )
+from penstock.engine.checkpointing.preload import Preloaded, TakenState, Whose, changes_since, keyed_tables
 from penstock.engine.checkpointing.restored import RestoredTask, share_in_flight
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.checkpointing.task_capture import in_flight_origin
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.state.capture import merge_rows
+from penstock.engine.state.capture import merge_rows, standing_rows
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.rocksdb.folders import OwnedFolder
 from penstock.engine.state.snapshot import (
     OperatorSnapshot,
     Redistribution,
     StateTable,
+    by_group,
     rows_of_groups,
     share,
 )
+from penstock.savepoints.compaction import merge_changes
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.routing import routed
 from penstock.savepoints.segments import decode_batches, decode_segment, read_file
@@ -176,39 +180,148 @@ class _Share:
     max_parallelism: int
     directory: str | None = None
 
+    @property
+    def whose(self) -> Whose:
+        """Which subtask of which job that is."""
+        return self.blobs.url, self.subtask, self.parallelism, self.max_parallelism
+
     def groups_of(self, old: SubtaskHandle) -> range:
         """The key groups that belonged to an old subtask and belong to this one."""
+        return self.groups_of_old(old.subtask, old.parallelism)
+
+    def groups_of_old(self, subtask: int, parallelism: int) -> range:
+        """As `groups_of`, of one of `parallelism` subtasks."""
         now = key_group_range(self.subtask, self.parallelism, self.max_parallelism)
-        then = key_group_range(old.subtask, old.parallelism, self.max_parallelism)
+        then = key_group_range(subtask, parallelism, self.max_parallelism)
         start = max(now.start, then.start)
         return range(start, max(start, min(now.stop, then.stop)))
 
 
-def load_task(open_blobs: OpenBlobs, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+def load_task(
+    open_blobs: OpenBlobs,
+    graph: PhysicalGraph,
+    plan: RestorePlan,
+    task: int,
+    subtask: int,
+    preloaded: Preloaded | None = None,
+) -> RestoredTask:
     """Read what one subtask resumes from.
 
     Args:
         open_blobs: opens the folder of the plan.
         graph, plan: the program and the plan made for it.
         task, subtask: which.
+        preloaded: what has been taken in before; it is used up.
 
     Raises:
         CheckpointCorruptError: a file is missing or not as it was written.
         RestoreError: a state is in a format that this installation does not know.
     """
-    own, config, checkpoint = graph.task(task), graph.config, plan.checkpoint
-    blobs = routed(open_blobs(plan.location), config.checkpoints.storage_overrides, checkpoint.job_id, open_blobs)
-    to = _Share(blobs, subtask, own.parallelism, config.max_parallelism, config.state_directory)
-    if to.directory is not None:
-        Path(to.directory).mkdir(parents=True, exist_ok=True)
+    own, checkpoint = graph.task(task), plan.checkpoint
+    to = _share_of(open_blobs, graph, plan, task, subtask)
     held = {uid: _old_subtasks(checkpoint, uid) for uid in uids_of(own)}
-    operators = {uid: _load_operator(to, old) for uid, old in held.items() if old}
+    known = {} if preloaded is None else preloaded.usable(to.whose, checkpoint)
+    operators = {uid: _load_operator(to, old, known.get(uid)) for uid, old in held.items() if old}
     return RestoredTask(
         operators,
         _load_in_flight(to, own, checkpoint),
         _had_finished(graph, plan, task, subtask),
         tracked=plan.failover,
     )
+
+
+def preload_task(
+    open_blobs: OpenBlobs,
+    graph: PhysicalGraph,
+    plan: RestorePlan,
+    task: int,
+    subtask: int,
+    before: Preloaded | None = None,
+) -> Preloaded:
+    """Take in the keyed state that one subtask will resume from, but for what changes until then.
+
+    Not what RocksDB has written: that is read as a whole when the subtask is restored.
+
+    Args:
+        before: what has been taken in of an older checkpoint; it is used up.
+        open_blobs, graph, plan, task, subtask: as for `load_task`, as are the errors.
+    """
+    to = _share_of(open_blobs, graph, plan, task, subtask)
+    known = {} if before is None else before.usable(to.whose, plan.checkpoint)
+    preloaded = Preloaded(to.whose, plan.checkpoint.checkpoint, plan.checkpoint.attempt)
+    for operator in graph.task(task).operators:
+        old = _old_subtasks(plan.checkpoint, operator.uid)
+        if not keyed_tables(old) or any(own.native is not None for _, own in old):
+            continue
+        taken = _changed(to, old, known.get(operator.uid)) or _taken(to, old)
+        if taken.held is None:
+            rows: dict[str, list[pa.Table]] = {}
+            for (name, _, _), part in taken.rows.items():
+                rows.setdefault(name, []).append(part)
+            together = {name: pa.concat_tables(parts, promote_options="default") for name, parts in rows.items()}
+            tables = {name: StateTable(Redistribution.KEYED, by_group(table)) for name, table in together.items()}
+            only_keyed = all(len(own.tables) == len(keyed_tables([(handle, own)])) for handle, own in old)
+            expires = any(table.expiry is not None for table in taken.tables.values())
+            held = operator.spec.hold(OperatorSnapshot(tables)) if only_keyed and tables and not expires else None
+            taken = TakenState(taken.tables, {} if held is not None else taken.rows, held)
+        preloaded.operators[operator.uid] = taken
+    return preloaded
+
+
+def _share_of(open_blobs: OpenBlobs, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> _Share:
+    own, config = graph.task(task), graph.config
+    blobs = routed(open_blobs(plan.location), config.checkpoints.storage_overrides, plan.checkpoint.job_id, open_blobs)
+    to = _Share(blobs, subtask, own.parallelism, config.max_parallelism, config.state_directory)
+    if to.directory is not None:
+        Path(to.directory).mkdir(parents=True, exist_ok=True)
+    return to
+
+
+def _taken(to: _Share, old: Sequence[_Old]) -> TakenState:
+    """All that is there of an operator's keyed state."""
+    tables, parts = keyed_tables(old), {}
+    for key, table in tables.items():
+        groups = to.groups_of_old(*key[1:])
+        segments = _read_groups(to, table.segments, groups)
+        if segments:
+            parts[key] = merge_rows(segments, table.identity)
+    return TakenState(tables, parts)
+
+
+def _changed(to: _Share, old: Sequence[_Old], before: TakenState | None) -> TakenState | None:
+    """What has been taken in before, with what has changed since; None: that has to be read as a whole."""
+    tables = keyed_tables(old)
+    if before is None or before.tables.keys() != tables.keys():
+        return None
+    since = {key: changes_since(before.tables[key], table) for key, table in tables.items()}
+    if any(segments is None for segments in since.values()):
+        return None
+    rows = dict(before.rows)
+    changes: dict[str, list[pa.Table]] = {}
+    for key, segments in since.items():
+        parts = _read_groups(to, segments or (), to.groups_of_old(*key[1:]))
+        if parts and before.held is not None:
+            changes.setdefault(key[0], []).append(merge_changes(parts, tables[key].identity))
+        elif parts:
+            known = [rows[key]] if key in rows else []
+            rows[key] = standing_rows([*known, *parts], tables[key].identity)
+    if before.held is not None:
+        together = {name: pa.concat_tables(parts, promote_options="default") for name, parts in changes.items()}
+        if not before.held.change(together):
+            return None
+    return TakenState(tables, rows, before.held)
+
+
+def _read_groups(to: _Share, segments: Sequence[SegmentHandle], groups: range) -> list[pa.Table]:
+    """The rows of those key groups in some files of a keyed state."""
+    parts = []
+    for segment in segments if groups else ():
+        first, last = segment.first_group, segment.last_group
+        if first >= 0 and (last < groups.start or first >= groups.stop):
+            continue
+        rows = decode_segment(read_file(to.blobs, segment.file), segment, to.blobs.url)
+        parts.append(rows_of_groups(rows, groups))
+    return parts
 
 
 _Old: TypeAlias = tuple[SubtaskHandle, OperatorHandle]
@@ -260,23 +373,27 @@ def _load_in_flight(to: _Share, task: TaskPlan, checkpoint: CompletedCheckpoint)
     return share_in_flight(parts, to.subtask, to.parallelism)
 
 
-def _load_operator(to: _Share, old: Sequence[_Old]) -> OperatorSnapshot:
+def _load_operator(to: _Share, old: Sequence[_Old], before: TakenState | None) -> OperatorSnapshot:
+    taken = _changed(to, old, before)
     tables: list[dict[str, StateTable]] = [{} for _ in old]
     for name in dict.fromkeys(name for _, operator in old for name in operator.tables):
-        for place, table in _load_state(to, name, old).items():
+        for place, table in _load_state(to, name, old, taken).items():
             tables[place][name] = table
     for own, (handle, operator) in zip(tables, old, strict=True):
         if operator.native is not None:
             own.update(_load_native(to, operator.native, to.groups_of(handle)))
     snapshots = [OperatorSnapshot(own, operator.watermark) for own, (_, operator) in zip(tables, old, strict=True)]
-    return share(snapshots, to.subtask, to.parallelism, to.max_parallelism)
+    shared = share(snapshots, to.subtask, to.parallelism, to.max_parallelism)
+    return shared if taken is None else replace(shared, held=taken.held)
 
 
-def _load_state(to: _Share, name: str, old: Sequence[_Old]) -> dict[int, StateTable]:
+def _load_state(to: _Share, name: str, old: Sequence[_Old], taken: TakenState | None) -> dict[int, StateTable]:
     """One state of the old subtasks by their places, as far as it may be this subtask's."""
     held = {place: operator.tables[name] for place, (_, operator) in enumerate(old) if name in operator.tables}
     way = next(iter(held.values())).redistribution
     needed = list(held)
+    if taken is not None and way is Redistribution.KEYED:
+        return _taken_state(taken, name, old)
     if way is Redistribution.BROADCAST:
         needed = [needed[to.subtask % len(needed)]]
     elif way is Redistribution.WHOLE:
@@ -290,19 +407,25 @@ def _load_state(to: _Share, name: str, old: Sequence[_Old]) -> dict[int, StateTa
     return loaded
 
 
+def _taken_state(taken: TakenState, name: str, old: Sequence[_Old]) -> dict[int, StateTable]:
+    """As `_load_state`, of what has been taken in."""
+    found = {}
+    for place, (handle, _) in enumerate(old):
+        key = name, handle.subtask, handle.parallelism
+        if key in taken.rows:
+            table = taken.tables[key]
+            rows = merge_rows([taken.rows[key]], table.identity, table.expiry)
+            found[place] = StateTable(Redistribution.KEYED, rows)
+    return found
+
+
 def _load_table(to: _Share, table: TableHandle, groups: range) -> pa.Table | None:
     """The rows of one old subtask, of a keyed state those of `groups`; None where there are none."""
-    is_keyed = table.redistribution is Redistribution.KEYED
-    parts = []
-    for segment in table.segments:
-        first, last = segment.first_group, segment.last_group
-        if is_keyed and first >= 0 and (last < groups.start or first >= groups.stop):
-            continue
-        rows = decode_segment(read_file(to.blobs, segment.file), segment, to.blobs.url)
-        parts.append(rows_of_groups(rows, groups) if is_keyed else rows)
-    if not parts or (is_keyed and not groups):
-        return None
-    return merge_rows(parts, table.identity, table.expiry)
+    if table.redistribution is Redistribution.KEYED:
+        parts = _read_groups(to, table.segments, groups)
+    else:
+        parts = [decode_segment(read_file(to.blobs, one.file), one, to.blobs.url) for one in table.segments]
+    return merge_rows(parts, table.identity, table.expiry) if parts else None
 
 
 def _load_native(to: _Share, native: NativeHandle, groups: range) -> Mapping[str, StateTable]:

@@ -17,6 +17,7 @@ from typing import Final
 
 from penstock.engine.checkpointing.claims import Claims, is_fenced
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import Claim, RestorePlan, SubtaskWriter
 from penstock.engine.elements import SnapshotKind
@@ -49,7 +50,7 @@ from penstock.savepoints.paths import (
     split_url,
     used_number,
 )
-from penstock.savepoints.restore import load_task, plan_failover
+from penstock.savepoints.restore import load_task, plan_failover, preload_task
 from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import (
     BlobExistsError,
@@ -224,10 +225,19 @@ class FolderJobStore:
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         return plan_failover(graph, checkpoint, self.url)
 
-    def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+    def preload(
+        self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int, before: Preloaded | None
+    ) -> Preloaded:
+        return preload_task(self._opened(graph, task, subtask), graph, plan, task, subtask, before)
+
+    def load(
+        self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int, preloaded: Preloaded | None = None
+    ) -> RestoredTask:
+        return load_task(self._opened(graph, task, subtask), graph, plan, task, subtask, preloaded)
+
+    def _opened(self, graph: PhysicalGraph, task: int, subtask: int) -> OpenBlobs:
         copies = self._copies(graph, task, subtask)
-        opened = self.open_blobs if copies is None else _OpenCopies(self.open_blobs, copies)
-        return load_task(opened, graph, plan, task, subtask)
+        return self.open_blobs if copies is None else _OpenCopies(self.open_blobs, copies)
 
     def writer(
         self,

@@ -39,6 +39,10 @@ class SlotAccumulators(Protocol):
         """
         ...
 
+    def replace(self, rows: Rows, table: pa.Table) -> None:
+        """Hold these rows, one a slot, in the place of what their slots hold; arguments and errors as `merge`."""
+        ...
+
     def held(self, slots: Slots) -> pa.Table:
         """What `slots` hold, one row each."""
         ...
@@ -121,6 +125,11 @@ class DenseAccumulators:
         self._end = end
         self._cells.fold(rows.slots, table, self._keys_of)
 
+    def replace(self, rows: Rows, table: pa.Table) -> None:
+        known = rows.touched[rows.touched < self._end]
+        self._cells.create(known)
+        self.merge(rows, table)
+
     def held(self, slots: Slots) -> pa.Table:
         return self._cells.read(slots)
 
@@ -155,6 +164,10 @@ class CombinedAccumulators:
         merged = self._aggregation.combine(both, by=(_SLOT,)).select(self._names)
         for name, column in self._columns.items():
             column.set(rows.touched, one_array(merged.column(name)))
+
+    def replace(self, rows: Rows, table: pa.Table) -> None:
+        for name, column in self._columns.items():
+            column.set(rows.slots, one_array(table.column(name)))
 
     def held(self, slots: Slots) -> pa.Table:
         return self.captured(slots)()

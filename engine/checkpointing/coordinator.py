@@ -244,6 +244,11 @@ class CheckpointCoordinator:
             answer.append(self._trigger(self._attempt, request, now, now_ms))
         return _failure_last(answer)
 
+    def postpone(self, now: float) -> None:
+        """Others are asked for: the next periodic checkpoint is triggered one interval from now, if not later."""
+        if self._attempt is not None:
+            self._attempt.due = max(self._attempt.due, now + self._config.interval_ms / 1000)
+
     def request(
         self,
         kind: SnapshotKind,

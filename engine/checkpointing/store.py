@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, SubtaskHandle
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.graph.physical import PhysicalGraph
@@ -174,8 +175,26 @@ class JobStore(Protocol):
         """
         ...
 
-    def load(self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int) -> RestoredTask:
+    def preload(
+        self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int, before: Preloaded | None
+    ) -> Preloaded:
+        """Take in what one subtask will resume from, as of now, while others are that subtask. Called where it will be.
+
+        Args:
+            before: what was taken in already, of an older checkpoint; it is used up.
+
+        Raises:
+            CheckpointCorruptError, RestoreError: as for `load`; nothing is lost by it.
+        """
+        ...
+
+    def load(
+        self, graph: PhysicalGraph, plan: RestorePlan, task: int, subtask: int, preloaded: Preloaded | None = None
+    ) -> RestoredTask:
         """Read what one subtask resumes from. Called in the subtask.
+
+        Args:
+            preloaded: what has been taken in already, of this checkpoint or an older one; it is used up.
 
         Raises:
             CheckpointCorruptError: names the file.

@@ -109,6 +109,11 @@ class JobBrain:
         return self.is_whole and self._life.attempts.number > seen
 
     @property
+    def is_rescaled(self) -> bool:
+        """Whether a rescale or a move is under way, from the request to the first moment in which all run again."""
+        return self._rescaling.is_under_way
+
+    @property
     def since_ms(self) -> int:
         """Since when it is there, civil ms."""
         return self._life.since_ms
@@ -233,6 +238,9 @@ class JobBrain:
                 self._rescaling.on_prepared(request)
             case ev.PrepareFailed(request, error):
                 self._rescaling.on_prepare_failed(request, error)
+            case ev.Preloaded(request, checkpoint):
+                if life.ending is None:
+                    self._live.on_preloaded(request, checkpoint)
             case ev.Leaving(places):
                 self._commands.on_leaving(places)
             case ev.RoomFound():
@@ -269,6 +277,7 @@ class JobBrain:
             claim.epoch,
             life.restarts,
             life.said.append,
+            self._on_gathered,
             self._on_outcome,
             lambda error: self._recovery.on_failure(ev.TaskFailed(None, 0, error)),
         )
@@ -314,6 +323,11 @@ class JobBrain:
         else:
             life.ending.error = error
 
+    def _on_gathered(self, wanted: Wanted, checkpoint: CompletedCheckpoint) -> None:
+        """All parts of a checkpoint that somebody waits for are there; its manifest is not."""
+        if wanted.purpose is Purpose.SWITCH and self._life.ending is None:
+            self._live.on_gathered(checkpoint)
+
     def _on_outcome(self, wanted: Wanted, outcome: str | CheckpointError) -> None:
         """What became of a checkpoint that somebody waits for."""
         life, failed = self._life, isinstance(outcome, CheckpointError)
@@ -332,5 +346,7 @@ class JobBrain:
             case Purpose.RESCALE if life.ending is None:
                 latest = None if life.checkpoints is None else life.checkpoints.latest
                 life.said += self._rescaling.on_checkpoint(outcome, latest)
+            case Purpose.PRELOAD if life.ending is None:
+                self._live.on_preload_checkpoint(outcome)
             case Purpose.SWITCH if life.ending is None:
                 self._live.on_checkpoint(outcome)

@@ -72,6 +72,7 @@ class Purpose(enum.Enum):
 
     ANSWER = "a user asked for it"
     RESCALE = "the job is to be rescaled behind it"
+    PRELOAD = "what is to be taken over behind the next one is taken in before, but for what changes meanwhile"
     SWITCH = "single tasks are to be rescaled behind it, while the others run on"
     STOP = "the job is to end behind it"
     DRAIN = "the job is to end behind it, as its sources were made to end"
@@ -129,6 +130,7 @@ class JobCheckpoints:
         epoch: of the manager.
         restarts: those of the job, which are kept with its checkpoints.
         say: takes instructions for the shell.
+        gathered: is told that all parts of a wanted checkpoint are there, whose manifest is about to be written.
         settle: is told what became of a wanted checkpoint: its URL, or why there is none.
         fail: is told that the job has to fail.
 
@@ -144,6 +146,7 @@ class JobCheckpoints:
         epoch: int,
         restarts: RestartLog,
         say: Callable[[Instruction], None],
+        gathered: Callable[[Wanted, CompletedCheckpoint], None],
         settle: Callable[[Wanted, str | CheckpointError], None],
         fail: Callable[[CheckpointError], None],
     ) -> None:
@@ -154,6 +157,7 @@ class JobCheckpoints:
         self.urls: dict[int, str] = {}
         self._restarts = restarts
         self._say = say
+        self._gathered = gathered
         self._settle = settle
         self._fail = fail
         self._layout: Layout | None = None
@@ -249,6 +253,9 @@ class JobCheckpoints:
         Raises:
             CheckpointError: none can be taken now.
         """
+        if wanted.purpose in (Purpose.PRELOAD, Purpose.SWITCH):
+            # One in between may be a new base, for which what was taken in is worth nothing.
+            self.coordinator.postpone(now.monotonic)
         number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder, wanted.replaced)
         self._wanted[number] = wanted
         if wanted.purpose.ends_the_job:
@@ -311,6 +318,8 @@ class JobCheckpoints:
                 case Store(checkpoint):
                     self._storing.add(checkpoint.checkpoint)
                     self._say(WriteManifest(self._for_the_next_manager(checkpoint), self.epoch))
+                    if (wanted := self._wanted.get(checkpoint.checkpoint)) is not None:
+                        self._gathered(wanted, checkpoint)
                 case NotifyComplete(number, places):
                     self._commit(number, places)
                 case NotifyAborted(number, reason, message, places):

@@ -273,6 +273,14 @@ class PrepareFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class Preloaded:
+    """What `Preload` named has been taken in, as far as it could be."""
+
+    request: int
+    checkpoint: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """The processes of these subtasks are on nodes that are about to leave; said again while it is so."""
 
@@ -312,6 +320,7 @@ Event: TypeAlias = (
     | FolderRefused
     | Prepared
     | PrepareFailed
+    | Preloaded
     | Leaving
     | RoomFound
     | Ticked

@@ -155,6 +155,26 @@ class Prepare:
 
 
 @dataclass(frozen=True, slots=True)
+class Preload:
+    """Have the processes that `Prepare` made or left take in what these subtasks will resume from: `Preloaded`.
+
+    Meanwhile the job runs. Each uses it at its next `Deploy`, as far as that restores the same files; whoever could not
+    reads everything then.
+
+    Args:
+        request: to be reported with it.
+        layout: that is to be deployed.
+        places: the subtasks of it.
+        checkpoint: what there is to take in now.
+    """
+
+    request: int
+    layout: Layout
+    places: Sequence[Place]
+    checkpoint: CompletedCheckpoint
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """Tell who asked: what came of it, or the error."""
 
@@ -219,6 +239,7 @@ Instruction: TypeAlias = (
     | CheckFolder
     | AwaitRoom
     | Prepare
+    | Preload
     | Answer
     | Warn
     | TakeDown

@@ -58,6 +58,7 @@ class Recovery:
     def proceed(self) -> None:
         """Begin what has become possible."""
         life = self._life
+        self._live.check()
         if self._rescaling.is_ready and life.attempts.deployment is None:
             if self._rescaling.goes_live:
                 self._live.begin()

@@ -1,6 +1,7 @@
 """A rescale of a job into another layout, or a move of subtasks to other processes: live, or by a restart.
 
-    live:     preparations while the job runs -> a checkpoint behind which tasks stop -> new subtasks in their places
+    live:     preparations while the job runs -> what is there is taken in, from a checkpoint; again if that took long
+              -> a checkpoint behind which tasks stop -> new subtasks in their places, which read what has changed since
     restart:  a checkpoint -> preparations while the job runs -> all subtasks are stopped, and restored
 
 What prevents a live one, before it begins or on the way, makes it one by a restart. The brain asks how far it is, and
@@ -9,6 +10,7 @@ does the rest; here is whom it is for, and what it is answered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,13 +20,30 @@ from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import ClusterError, JobError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest, Scale, describe_request
 from penstock.engine.job.events import Moment
-from penstock.engine.job.instructions import Prepare
+from penstock.engine.job.instructions import Preload, Prepare
 from penstock.engine.job.layout import A_LOOP, Layout, LayoutChange, Planner, layout_change
 from penstock.engine.job.requests import Requests
 from penstock.engine.job.restarts import RestartKind
 
 _OF_THE_BRAIN: Final = 0
 """The request of one that nobody waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preloading:
+    """Processes take in state for a live rescale.
+
+    Args:
+        rounds: the how manieth time, from 1.
+        began: monotonic seconds: what has changed since has yet to be taken in.
+        before_s: how long the time before took.
+        checkpoint: what is taken in; 0 as long as that is being taken.
+    """
+
+    rounds: int
+    began: float
+    before_s: float = math.inf
+    checkpoint: int = 0
 
 
 @dataclass(slots=True)
@@ -39,6 +58,7 @@ class _Rescale:
         moved: the subtasks that are to be in other processes.
         layout: once processes are being prepared for it.
         is_prepared: whether they are.
+        preloading: the attempt to take in what is there that is under way; None: none is.
         is_switching: whether the checkpoint is under way behind which the tasks are replaced.
         stopped: when the job, or part of it, was stopped for it, or was first asked to.
         before: the layout that ran then.
@@ -53,6 +73,7 @@ class _Rescale:
     moved: frozenset[Place] = field(default_factory=frozenset)
     layout: Layout | None = None
     is_prepared: bool = False
+    preloading: Preloading | None = None
     is_switching: bool = False
     stopped: Moment | None = None
     before: Layout | None = None
@@ -106,7 +127,34 @@ class Rescaling:
     def is_ready(self) -> bool:
         """Whether all is there, and the job runs as before."""
         rescale = self._rescale
-        return rescale is not None and rescale.is_prepared and not rescale.is_switching and rescale.before is None
+        waits = rescale is None or rescale.is_switching or rescale.preloading is not None
+        return not waits and rescale is not None and rescale.is_prepared and rescale.before is None
+
+    @property
+    def preloading(self) -> Preloading | None:
+        """What is being taken in for it."""
+        return None if self._rescale is None else self._rescale.preloading
+
+    def begin_preload(self, preloading: Preloading) -> None:
+        """All is there, or state has been taken in: what is there now is to be."""
+        assert self._rescale is not None, "only what is ready begins"
+        self._rescale.preloading = preloading
+
+    def preload(self, checkpoint: CompletedCheckpoint) -> Preload:
+        """The checkpoint is there: what is to be taken in now."""
+        rescale = self._rescale
+        assert rescale is not None, "who waits for a checkpoint is there when it comes"
+        assert rescale.layout is not None, "what is prepared was planned"
+        if rescale.preloading is not None:
+            rescale.preloading = replace(rescale.preloading, checkpoint=checkpoint.checkpoint)
+        places = tuple(place for place in rescale.layout.places if place[0] in rescale.replaced)
+        return Preload(rescale.request, rescale.layout, places, checkpoint)
+
+    def awaits_preload(self, request: int, checkpoint: int) -> bool:
+        """Whether this is what is being taken in."""
+        rescale, preloading = self._rescale, self.preloading
+        is_meant = rescale is not None and rescale.request == request
+        return is_meant and preloading is not None and preloading.checkpoint == checkpoint
 
     @property
     def goes_live(self) -> bool:
@@ -192,14 +240,14 @@ class Rescaling:
         """The checkpoint for a live rescale is about to be taken: the ids of the tasks that are replaced behind it."""
         rescale = self._rescale
         assert rescale is not None, "only what is ready begins"
-        rescale.is_switching, rescale.stopped = True, now
+        rescale.preloading, rescale.is_switching, rescale.stopped = None, True, now
         return rescale.replaced
 
     def restart_instead(self, reason: str) -> None:
         """It cannot be live: it is done by a restart."""
         if self._rescale is not None:
             self._rescale.replaced, self._rescale.reason = frozenset(), reason
-            self._rescale.is_switching, self._rescale.stopped = False, None
+            self._rescale.preloading, self._rescale.is_switching, self._rescale.stopped = None, False, None
 
     def switch(self, running: Layout) -> Change:
         """The checkpoint counts: what the job changes to."""

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
@@ -71,6 +72,7 @@ class LocalCheckpoints:
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
         self._injected: dict[int, int] = {}
+        self._preloaded: dict[Place, Preloaded] = {}
         self._garbage: list[say.DeleteFiles] = []
 
     def carry_out(self, instruction: say.Instruction) -> None:
@@ -121,6 +123,29 @@ class LocalCheckpoints:
         if prepare.checkpoint is not None:
             self._store.plan(graph, prepare.checkpoint)
 
+    def preload(self, graph: PhysicalGraph, preload: say.Preload) -> None:
+        """Have state taken in, by one subtask after another; then it is reported."""
+        self._preloads(graph, preload, deque(preload.places))
+
+    def _preloads(self, graph: PhysicalGraph, preload: say.Preload, left: deque[Place]) -> None:
+        if not left:
+            self._report(MailKind.REPORT, ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+            return
+        place = left.popleft()
+
+        def take_in() -> None:
+            before = self._preloaded.pop(place, None)
+            try:
+                plan = self._store.plan(graph, preload.checkpoint)
+                self._preloaded[place] = self._store.preload(graph, plan, *place, before)
+            except PenstockError:
+                # Who cannot reads all of it later.
+                return
+            finally:
+                self._preloads(graph, preload, left)
+
+        self._mail.post(MailKind.PRELOAD, take_in)
+
     def _write_manifest(self, write: say.WriteManifest) -> None:
         number = write.checkpoint.checkpoint
         try:
@@ -168,10 +193,12 @@ class LocalCheckpoints:
             CheckpointError: that cannot be read.
         """
         self._background[place] = _Background(self._store.writer(graph, *place, attempt, plan))
-        return None if plan is None else self._store.load(graph, plan, *place)
+        preloaded = self._preloaded.pop(place, None)
+        return None if plan is None else self._store.load(graph, plan, *place, preloaded)
 
     def lose(self, place: Place) -> None:
-        """The process of a subtask is lost, with what it had not written yet."""
+        """The process of a subtask is lost, with what it had not written yet, and what it had taken in."""
+        self._preloaded.pop(place, None)
         if (background := self._background.pop(place, None)) is not None:
             background.captures.clear()
 

@@ -47,6 +47,8 @@ class MailKind(enum.Enum):
     # Work of a subtask's process.
     WRITE = "write"
     """The oldest capture that waits becomes files."""
+    PRELOAD = "preload"
+    """State is taken in for a subtask that is to be deployed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,9 @@ class LocalManager:
                 post(MailKind.CANCEL, partial(self._deployment.cancel, number, places))
             case say.Prepare():
                 post(MailKind.PREPARE, partial(self._deployment.prepare, instruction))
+            case say.Preload():
+                assert self._checkpoints is not None, "only a job with a folder is told to use it"
+                self._checkpoints.preload(self._planner.graph(instruction.layout), instruction)
             case say.AwaitRoom(layout):
                 self._room.await_room(layout, partial(self._post, MailKind.REPORT, ev.RoomFound()))
             case say.FillStandbys():

@@ -14,12 +14,13 @@ from penstock.engine.aggregates.partials import partial_layout
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.held_accumulators import HeldAccumulators
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.snapshot import HeldState, OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
 
@@ -40,6 +41,9 @@ class FinalAggregateSpec(OperatorSpec):
 
     def describe(self) -> str:
         return f"group_by({', '.join(self.aggregation.keys)}, {aggregates_text(self.aggregation.aggregates)})"
+
+    def hold(self, snapshot: OperatorSnapshot) -> HeldState | None:
+        return HeldAccumulators.of(self.aggregation, self.timed, snapshot)
 
     @property
     def traits(self) -> OperatorTraits:

@@ -7,53 +7,28 @@ state of other keys, aggregates or types is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator
+from penstock.engine.aggregates.accumulators import INTERNAL
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, rows_of
 from penstock.engine.cells.counted_keys import beside
-from penstock.engine.cells.row_slots import slots_of_rows
-from penstock.engine.cells.slot_accumulators import (
-    DenseAccumulators,
-    Rows,
-    SlotAccumulators,
-    accumulators_by_slot,
-)
+from penstock.engine.cells.slot_accumulators import Rows
 from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.held_accumulators import LATEST, STATE, HeldAccumulators
 from penstock.engine.row_numbers import one_array
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
-from penstock.engine.state.keys.index import KeyIndex, Slots
+from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
 
-_STATE: Final = "accumulators"
 _REMEDY: Final = "aggregate as before, or start without this operator's state"
-_LATEST: Final = "__latest time"
-"""The largest event timestamp of a key; no accumulator of a column has such a name."""
-
-
-class _Latest(ExtremeAccumulator):
-    """The largest event timestamp."""
-
-    @property
-    def name(self) -> str:
-        return _LATEST
-
-
-@dataclass(frozen=True, slots=True)
-class _LatestTime:
-    """What is kept beside the aggregates."""
-
-    folds: tuple[FoldAccumulator, ...] = (_Latest("", "max"),)
-    grouped: tuple[GroupAccumulator, ...] = ()
 
 
 class KeyedAccumulators:
@@ -70,20 +45,19 @@ class KeyedAccumulators:
         self._context = context
         self._timed = timed
         self._keys = list(aggregation.keys)
-        self._saved: pa.Schema | None = None
         self._clear()
 
     def _clear(self) -> None:
-        self._index = KeyIndex()
+        self._held = HeldAccumulators(self._aggregation, self._timed)
+        self._saved: pa.Schema | None = None
         self._changed = ChangedSlots()
-        self._parts: list[SlotAccumulators] = []
 
     def merge(self, batch: Batch) -> Rows:
         """Merge rows, or partial aggregates, which count as the rows that they stand for; the slots of their keys."""
         table = accumulators_of(self._aggregation, batch)
         self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
         if self._timed:
-            table = table.append_column(_LATEST, batch.timestamps)
+            table = table.append_column(LATEST, batch.timestamps)
         if self._saved is not None:
             self._check_types(self._saved, table.schema)
             if not any(map(pa.types.is_null, table.schema.types)):
@@ -91,54 +65,45 @@ class KeyedAccumulators:
         return self._merge(table)
 
     def _merge(self, table: pa.Table) -> Rows:
-        rows = Rows(slots_of_rows(self._index, [one_array(table.column(key)) for key in self._keys]), self._index.end)
-        if not self._parts:
-            self._parts = [accumulators_by_slot(self._aggregation, table.schema, self._keys_of)]
-            if self._timed:
-                self._parts.append(DenseAccumulators(_LatestTime(), self._keys_of))
-        for part in self._parts:
-            part.merge(rows, table)
-        self._changed.mark(rows.touched, self._index.end)
+        rows = self._held.merge(table)
+        self._changed.mark(rows.touched, self._held.index.end)
         return rows
 
     def results(self, slots: Slots) -> pa.Table:
         """Keys and aggregates of `slots`, one row each."""
-        return self._aggregation.lower(beside(self._keys_of(slots), self._parts[0].held(slots)))
+        return self._aggregation.lower(beside(self._held.keys_of(slots), self._held.parts[0].held(slots)))
 
     def take_all(self, at_once: int) -> Iterator[tuple[pa.Table, pa.Int64Array | None]]:
         """The results of all keys and their largest timestamps, so many keys at once; they are forgotten then."""
-        every = self._index.slots()
+        every = self._held.index.slots()
         for begin in range(0, len(every), at_once):
             slots = every[begin : begin + at_once]
-            times = one_array(self._parts[1].held(slots).column(_LATEST)) if self._timed else None
+            times = one_array(self._held.parts[1].held(slots).column(LATEST)) if self._timed else None
             yield self.results(slots), times
         self._clear()
 
-    def _keys_of(self, slots: Slots) -> pa.Table:
-        return pa.table(dict(zip(self._keys, self._index.keys(slots), strict=True)))
-
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """The state at a barrier, by reference; see `Operator.capture`."""
-        if len(self._index) == 0:
+        if len(self._held.index) == 0:
             return OperatorCapture()
-        changed = self._changed.take(request.scope, len(self._index))
+        changed = self._changed.take(request.scope, len(self._held.index))
         if changed is None:
             # No slot is ever free: what lies in a row is copied as a block.
-            keys = self._index.take_first(len(self._index))
-            parts = [part.captured_first(len(self._index)) for part in self._parts]
+            keys = self._held.index.take_first(len(self._held.index))
+            parts = [part.captured_first(len(self._held.index)) for part in self._held.parts]
         else:
-            keys, parts = self._index.take(changed), [part.captured(changed) for part in self._parts]
+            keys, parts = self._held.index.take(changed), [part.captured(changed) for part in self._held.parts]
 
-        return OperatorCapture({_STATE: self._captured(keys, parts, None if changed is None else len(changed))})
+        return OperatorCapture({STATE: self._captured(keys, parts, None if changed is None else len(changed))})
 
     def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
         """As `Operator.read_state`."""
-        if request.keys is None or len(self._index) == 0:
+        if request.keys is None or len(self._held.index) == 0:
             return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
-        slots = self._index.find([request.keys.column(key) for key in self._keys])
+        slots = self._held.index.find([request.keys.column(key) for key in self._keys])
         slots = slots[slots >= 0]
-        parts = [part.captured(slots) for part in self._parts]
-        return {_STATE: self._captured(self._index.take(slots), parts)}
+        parts = [part.captured(slots) for part in self._held.parts]
+        return {STATE: self._captured(self._held.index.take(slots), parts)}
 
     def _captured(
         self,
@@ -163,18 +128,20 @@ class KeyedAccumulators:
         Raises:
             StateError: it was made with other keys or aggregates, or by another kind of operator.
         """
-        if strangers := sorted(snapshot.tables.keys() - {_STATE}):
+        if snapshot.held is not None:
+            self._held = snapshot.held
+        elif strangers := sorted(snapshot.tables.keys() - {STATE}):
             raise StateError(
                 f"{self._context.where}: the saved state holds {', '.join(strangers)}, which an aggregate does not "
                 "keep; give the operator another uid, and start with allow_non_restored_state to drop that state"
             )
-        if _STATE not in snapshot.tables:
+        elif STATE not in snapshot.tables:
             return
-        data = snapshot.tables[_STATE].data.drop_columns(KEY_GROUP)
-        self._check_names(data.column_names)
-        self._saved = data.schema
-        for part in parts_of(data):
-            self._merge(part)
+        else:
+            data = snapshot.tables[STATE].data
+            self._check_names(data.drop_columns(KEY_GROUP).column_names)
+            self._held.take_in(data)
+        self._saved = self._held.saved
         self._changed.begin()
 
     def _check_names(self, saved: list[str]) -> None:
@@ -187,7 +154,7 @@ class KeyedAccumulators:
             )
         accumulators = [name for name in saved if name.startswith(INTERNAL)]
         grouped = [name for accumulator in self._aggregation.grouped for name in accumulator.names]
-        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([_LATEST] if self._timed else [])]
+        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([LATEST] if self._timed else [])]
         if set(accumulators) != set(needed):
             raise StateError(
                 f"{self._context.where}: the state was saved with the accumulators ({', '.join(accumulators)}), and "

@@ -15,12 +15,13 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import partial_layout
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.held_accumulators import HeldAccumulators
 from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.state.snapshot import HeldState, OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 
 
@@ -35,6 +36,9 @@ class RunningAggregateSpec(OperatorSpec):
 
     def describe(self) -> str:
         return f"aggregate({aggregates_text(self.aggregation.aggregates)})"
+
+    def hold(self, snapshot: OperatorSnapshot) -> HeldState | None:
+        return HeldAccumulators.of(self.aggregation, False, snapshot)
 
     @property
     def traits(self) -> OperatorTraits:

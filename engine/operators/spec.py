@@ -19,6 +19,7 @@ from penstock.engine.errors import ConfigurationError
 from penstock.engine.exchange.partitioners import Partitioner
 from penstock.engine.operators.base import Operator
 from penstock.engine.operators.relational import Relational
+from penstock.engine.state.snapshot import HeldState, OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,14 @@ class OperatorSpec(ABC):
     def traits(self) -> OperatorTraits:
         """What the engine must know of it."""
         return NOTHING_KNOWN
+
+    def hold(self, snapshot: OperatorSnapshot) -> HeldState | None:
+        """The keyed state of a snapshot as the operator will hold it, made before it is there; None: it cannot be.
+
+        It comes back as `OperatorSnapshot.held` where the operator is restored, with what has changed since. Called in
+        the process of the subtask, in any thread.
+        """
+        return None
 
     def fused(self, before: OperatorSpec) -> OperatorSpec | None:
         """One operator that does the work of `before` and then of this one; None if there is none."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,21 @@ _MANY_ROWS: Final = 100_000
 """From here on it is worth while to load numba for the sort."""
 _PART_ROWS: Final = 131_072
 _WORDS: Final = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+class HeldState(Protocol):
+    """Keyed state as an operator holds it, made before there is the operator: it is changed, not made again, later."""
+
+    def change(self, changes: Mapping[str, pa.Table]) -> bool:
+        """Take in what has changed since.
+
+        Args:
+            changes: by state, rows that replace those with the same identity, each once; `DELETED` ones are gone.
+
+        Returns:
+            False where it cannot: it is worth nothing then.
+        """
+        ...
 
 
 class Redistribution(enum.Enum):
@@ -73,11 +88,13 @@ class OperatorSnapshot:
             restore, which is more than Flink keeps.
         ahead: after a rescale, the key groups of the old subtasks that had come further, and how far each had. Not
             kept in storage.
+        held: keyed state that the operator has made itself, in the place of those tables; see `OperatorSpec.hold`.
     """
 
     tables: Mapping[str, StateTable] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP
     ahead: tuple[tuple[range, int], ...] = ()
+    held: Any = None
 
 
 EMPTY_SNAPSHOT: Final = OperatorSnapshot()

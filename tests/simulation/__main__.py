@@ -25,6 +25,7 @@ from tests.simulation.regressions import how_to_run
 from tests.simulation.scenarios import SCENARIOS
 
 _SHOWN = 5
+_RESCALES = FaultRates(budget=30, rescale=0.005, amid_rescale=0.01, passing=0.05)
 
 
 def main(
@@ -33,6 +34,7 @@ def main(
     seed: Annotated[int | None, typer.Option(help="Run this seed alone, and show what happened.")] = None,
     scenario: Annotated[str | None, typer.Option(help="Of this job alone; without it, the seed says which.")] = None,
     processes: Annotated[int, typer.Option(help="How many processes work at it.")] = os.cpu_count() or 1,
+    rescales: Annotated[bool, typer.Option(help="Rescale often, and lose processes in the middle of it.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures and failures as JSON.")] = False,
 ) -> None:
     """Run seeds of the deterministic simulation."""
@@ -40,10 +42,11 @@ def main(
     if not scenarios:
         raise typer.BadParameter(f"there are {', '.join(one.name for one in SCENARIOS)}", param_hint="--scenario")
     first = random.randrange(1_000_000_000) if start is None else start
+    rates = _RESCALES if rescales else FaultRates()
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     if seed is not None and not as_json:
-        typer.echo(simulate(scenarios[seed % len(scenarios)], seed, log_folder=_logs()))
-    result = _run(scenarios, chosen, processes, quiet=as_json or seed is not None)
+        typer.echo(simulate(scenarios[seed % len(scenarios)], seed, rates, log_folder=_logs()))
+    result = _run(scenarios, chosen, rates, processes, quiet=as_json or seed is not None)
     if as_json:
         typer.echo(json.dumps(dataclasses.asdict(result), indent=1))
     elif seed is None:
@@ -51,7 +54,7 @@ def main(
     sys.exit(1 if result.failed else 0)
 
 
-def _run(scenarios: Sequence[Scenario], seeds: range, processes: int, quiet: bool) -> Sweep:
+def _run(scenarios: Sequence[Scenario], seeds: range, rates: FaultRates, processes: int, quiet: bool) -> Sweep:
     failures = TextColumn("{task.fields[failed]}")
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), failures)
     with Progress(*columns, console=Console(stderr=True), disable=quiet) as progress:
@@ -64,7 +67,7 @@ def _run(scenarios: Sequence[Scenario], seeds: range, processes: int, quiet: boo
             progress.update(task, advance=1, failed=f"failed: {failed}" if failed else "")
 
         most = min(processes, max(1, len(seeds) // 20))
-        return sweep(scenarios, seeds, most, FaultRates(), on_run, _logs())
+        return sweep(scenarios, seeds, most, rates, on_run, _logs())
 
 
 def _logs() -> Path:

@@ -37,6 +37,21 @@ class Numbered(ps.KeyedProcessFunction):
         yield {"key": row["key"], "number": number}
 
 
+class Forgotten(ps.KeyedProcessFunction):
+    """Numbers the rows of each key 1, 2, 3, and forgets the key."""
+
+    def open(self, context: ps.RuntimeContext) -> None:
+        self._count = context.get_state(ps.ValueStateDescriptor("count", "int64"))
+
+    def process_element(self, row: Any, context: Any) -> Any:
+        number = (self._count.value() or 0) + 1
+        if number < 3:
+            self._count.update(number)
+        else:
+            self._count.clear()
+        yield {"key": row["key"], "number": number}
+
+
 class NumberedSides(ps.KeyedCoProcessFunction):
     """Numbers the rows of each key, whichever stream they come from, and counts those of each stream."""
 

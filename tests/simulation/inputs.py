@@ -159,6 +159,14 @@ def logs(chosen: random.Random, rows: int = 60, disorder: int = 0, keys: int = 5
     ]
 
 
+def hot_logs(chosen: random.Random) -> list[Log]:
+    """As `logs`, first of many keys, then of a few: checkpoints hold little of what there is."""
+    many, few = logs(chosen, rows=30, keys=50), logs(chosen, keys=6)
+    return [
+        [*first, *((key, value, at + 300) for key, value, at in then)] for first, then in zip(many, few, strict=True)
+    ]
+
+
 def flat(written: Sequence[Log]) -> list[Event]:
     """All events."""
     return [event for log in written for event in log]

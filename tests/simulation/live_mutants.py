@@ -5,19 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
+from penstock.engine.cells.slot_accumulators import CombinedAccumulators, DenseAccumulators
 from penstock.engine.job.life import Life
 from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
+from penstock.engine.state.capture import DELETED
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
-from tests.simulation.mutants import CALM, EXACT, Mutant
+from penstock.savepoints import restore
+from tests.simulation.mutants import CALM, EXACT, MANY_KEYS, Mutant
 
 Patch = pytest.MonkeyPatch
-RESCALES = replace(CALM, budget=60, rescale=0.05)
-RESCALES_AND_KILLS = replace(RESCALES, kill_subtask=0.01)
+RESCALES = replace(CALM, budget=60, rescale=0.02, passing=0.05)
+"""Rows come while tasks are replaced."""
+OFTEN = replace(CALM, budget=60, rescale=0.05)
+OFTEN_AND_KILLS = replace(OFTEN, kill_subtask=0.01)
+AMID_RESCALES = replace(OFTEN, rescale=0.01, amid_rescale=0.02)
+"""Processes die in the middle of rescales, and at no other time."""
 RESCALES_AND_STORAGE = replace(RESCALES, storage=0.1, lose=0.02)
 
 
@@ -82,19 +90,50 @@ def _plan_splits_anew(patch: Patch) -> None:
     patch.setattr(Life, "plan", plan)
 
 
+def _keep_what_was_taken_in(patch: Patch) -> None:
+    patch.setattr(restore, "changes_since", lambda before, now: ())
+
+
+def _begin_nothing_anew(patch: Patch) -> None:
+    original = restore.changes_since
+
+    def changes_since(before: Any, now: Any) -> Any:
+        changes = original(before, now)
+        return now.segments if changes is None else changes
+
+    patch.setattr(restore, "changes_since", changes_since)
+
+
+def _keep_what_is_gone(patch: Patch) -> None:
+    original = restore._read_groups
+
+    def read_groups(*arguments: Any) -> Any:
+        parts = original(*arguments)
+        return [part.filter(pc.invert(part[DELETED])) if DELETED in part.column_names else part for part in parts]
+
+    patch.setattr(restore, "_read_groups", read_groups)
+
+
+def _add_to_what_was_taken_in(patch: Patch) -> None:
+    for accumulators in (DenseAccumulators, CombinedAccumulators):
+        patch.setattr(accumulators, "replace", accumulators.merge)
+
+
 LIVE_MUTANTS = (
     Mutant(
-        "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 31
+        "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 3
     ),
-    Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 1),
-    Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 1),
-    Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), RESCALES_AND_KILLS, 18),
+    Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 20),
+    Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
+    Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 6),
     Mutant(
-        "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 8
+        "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10
     ),
-    Mutant(
-        "behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, RESCALES_AND_KILLS, 36
-    ),
-    Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, RESCALES, 3),
+    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 55),
+    Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, OFTEN, 13),
+    Mutant("what was taken in is changed as it has changed since", _keep_what_was_taken_in, MANY_KEYS, OFTEN, 39),
+    Mutant("a new base is not mixed with what was taken in", _begin_nothing_anew, ("forgotten",), OFTEN, 36),
+    Mutant("what is gone since it was taken in does not come back", _keep_what_is_gone, ("forgotten",), OFTEN, 39),
+    Mutant("changes replace what was taken in", _add_to_what_was_taken_in, ("many_keys",), OFTEN, 39),
 )
-"""The steps of docs/adr/0052 that a seed can object to; of others the job is only late, as it restarts."""
+"""The steps of docs/adr/0052 and 0070 that a seed can object to; of others the job is only late, as it restarts."""

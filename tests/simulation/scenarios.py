@@ -10,8 +10,8 @@ import penstock as ps
 from penstock.engine.api.streams import DataStream
 from penstock.testing.simulation import Case, Scenario, Warehouse, WarehouseSink
 from tests.simulation.checkers import broken_sequences, differences, missing
-from tests.simulation.functions import RULES, Delayed, HeldUntilRule, Numbered, NumberedSides, Repeated
-from tests.simulation.inputs import EVENT, Event, environment, flat, logs, source
+from tests.simulation.functions import RULES, Delayed, Forgotten, HeldUntilRule, Numbered, NumberedSides, Repeated
+from tests.simulation.inputs import EVENT, Event, environment, flat, hot_logs, logs, source
 
 NUMBERED = {"key": "int64", "number": "int64"}
 START = 1000
@@ -257,6 +257,41 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("totals"), check)
 
 
+def many_keys(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Running totals of so many keys that a checkpoint holds what has changed since the one before."""
+    written = hot_logs(chosen)
+    env = environment(chosen)
+    keyed = env.from_source(source(written)).uid("logs").key_by("key")
+    keyed.aggregate(n=ps.count(), total=ps.sum("value"), least=ps.min("value")).uid("totals").sink_to(sink)
+    # Updates of a batch are one for each key: the last one of each key is compared.
+    events = flat(written)
+    expected = {
+        key: (len(values), sum(values), min(values))
+        for key in {key for key, _, _ in events}
+        if (values := [value for one, value, _ in events if one == key])
+    }
+
+    def check(warehouse: Warehouse) -> list[str]:
+        steps = Counter((row["key"], row["n"]) for row in warehouse.rows)
+        rows = sorted(warehouse.rows, key=lambda row: row["n"])
+        last = {row["key"]: (row["n"], row["total"], row["least"]) for row in rows}
+        found = [f"key {key}: {last.get(key)} in the end" for key in expected if last.get(key) != expected[key]]
+        return found + [f"key {key} reached {n} {times} times" for (key, n), times in steps.items() if times > 1]
+
+    return Case(env.program("many keys"), check)
+
+
+def forgotten(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Rows of many keys are numbered, and each third one has its key forgotten, so that the next begins anew."""
+    written = hot_logs(chosen)
+    env = environment(chosen)
+    keyed = env.from_source(source(written)).uid("logs").key_by("key")
+    keyed.process(Forgotten(), returns=NUMBERED).uid("numbered").sink_to(sink)
+    counts = Counter(key for key, _, _ in flat(written))
+    expected = [(key, n % 3 + 1) for key, count in counts.items() for n in range(count)]
+    return Case(env.program("forgotten"), lambda warehouse: differences(warehouse.rows, ["key", "number"], expected))
+
+
 def at_least_once(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Without alignment, each row comes at least once, and none that was not written."""
     written = [
@@ -357,6 +392,8 @@ SCENARIOS = tuple(
         at_least_once,
         rules,
         apart,
+        many_keys,
+        forgotten,
     )
 )
 """Seed s runs number s modulo their number."""

@@ -61,6 +61,9 @@ class FaultRates:
         suspend: at each step: the job is stopped with a savepoint, and another job resumes from it.
         drain: at each step, where the scenario knows what must be there then: the sources end.
         cancel: at each step: the job is cancelled; every other time it keeps its checkpoints, and another job resumes.
+        amid_rescale: at each step while a rescale is under way: a subtask is lost, every fourth time the manager.
+        passing: at each step: some milliseconds pass, though there is something to do. Without it, rows of sources come
+            only once nothing else is left to be done.
         leave: at each step, where there are rescales: the node with one slot is drained, and leaves a while later.
         kill_node: at each step: all processes of a node die, or of two; it comes back after a while.
         standby: that a warm process dies in the moment in which it takes the place of one that died.
@@ -90,6 +93,8 @@ class FaultRates:
     drain: float = 0.0001
     corrupt: float = 0.0001
     cancel: float = 0.0002
+    amid_rescale: float = 0.0
+    passing: float = 0.0
     leave: float = 0.0004
     kill_node: float = 0.0004
     standby: float = 0.1

@@ -21,6 +21,7 @@ _LOST: Final = (MailKind.TRIGGER, MailKind.COMMIT, MailKind.ABORT)
 
 _HELD: Final = (
     MailKind.STORE,
+    MailKind.PRELOAD,
     MailKind.WRITE,
     MailKind.END_INPUT,
     MailKind.ANSWER,

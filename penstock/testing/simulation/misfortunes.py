@@ -28,6 +28,7 @@ SAVEPOINTS: Final = "memory://savepoints"
 _STUCK_STEPS: Final = (50, 1500)
 _JUMP_MS: Final = 20_000
 _NOTICE_STEPS: Final = (20, 3000)
+_PASSING_SECONDS: Final = 0.002
 _AGAIN_STEPS: Final = 40
 """How often a manager hears that a node is about to leave."""
 
@@ -125,8 +126,13 @@ class Misfortunes:
         self._nodes.return_due()
         for one in (real, *job.zombies):
             one.room.look()
+        rates, chosen = self._dice.rates, self._dice.chosen
+        if rates.passing and chosen.random() < rates.passing:
+            self._clock.wait_until(self._clock.monotonic() + chosen.random() * _PASSING_SECONDS)
+        if rates.amid_rescale and real.manager.brain.is_rescaled and self._strike_rescale(job, real):
+            return
         # One draw decides whether anything happens, and what: most of the time nothing does.
-        drawn = self._dice.chosen.random()
+        drawn = chosen.random()
         if drawn >= self._any:
             return
         for rate, what, act in self._table:
@@ -136,6 +142,14 @@ class Misfortunes:
                 if status is JobStatus.RUNNING or restarts or act in (self._kill_manager, self._fill, self._jump):
                     act(job, real, what)
                 return
+
+    def _strike_rescale(self, job: Job, real: ManagerProcess) -> bool:
+        """Whether a process is lost while a rescale is under way; whose, the number of the step says."""
+        if self._dice.chosen.random() >= self._dice.rates.amid_rescale:
+            return False
+        act, whose = (self._kill_manager, "the manager") if self._dice.step % 4 == 0 else (self._kill, "a subtask")
+        act(job, real, f"kill {whose} amid a rescale")
+        return True
 
     def _happens(self, what: str) -> bool:
         return self._dice.strikes(1.0, what)

@@ -75,10 +75,11 @@ class Shell:
         storage: bool = True,
         start: CompletedCheckpoint | None = None,
         min_parallelism: int | None = None,
+        tolerable_failures: int = 0,
     ) -> None:
         restart = None if restarts is None else FixedDelay(restarts, 100)
         config = JobConfig(
-            checkpoints=CheckpointConfig(interval_ms=interval_ms),
+            checkpoints=CheckpointConfig(interval_ms=interval_ms, tolerable_failures=tolerable_failures),
             failover=FailoverConfig(restart=restart, min_parallelism=min_parallelism),
         )
         folder = Storage("job-1", start) if storage else None
@@ -172,6 +173,13 @@ class Shell:
         number = self.acknowledge().checkpoint.checkpoint
         self.hear(ev.Stored(number, f"memory://{number}"))
         return number
+
+    def preloaded(self) -> Shell:
+        """The state of a live rescale is taken in: the checkpoint is under way behind which its tasks stop."""
+        self.store()
+        preload = self.last(say.Preload)
+        self.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+        return self
 
     def commit(self) -> Sequence[say.Instruction]:
         """Those who were told to commit have done so."""

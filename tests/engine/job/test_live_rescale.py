@@ -23,7 +23,16 @@ def prepared(shell: Shell) -> int:
     """The sink is to get a third subtask, and the checkpoint for that is under way."""
     request = shell.ask(ev.RescaleJob({"sink": 3}))
     shell.hear(ev.Prepared(request))
+    shell.preloaded()
     return request
+
+
+def preloading(shell: Shell, took: float = 0.0) -> say.Preload:
+    """The sink is to get a third subtask, and the checkpoint is there that is to be taken in, after so many seconds."""
+    shell.hear(ev.Prepared(shell.ask(ev.RescaleJob({"sink": 3}))))
+    shell.now += took
+    shell.store()
+    return shell.last(say.Preload)
 
 
 def switching(shell: Shell) -> int:
@@ -43,6 +52,8 @@ def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt(
     assert not shell.count(say.Inject), "nothing stops before all is prepared"
     shell.now += 7.0
     shell.hear(ev.Prepared(request))
+    assert not shell.last(say.Inject).barrier.replaced, "nor before what is there has been taken in"
+    shell.preloaded()
     barrier = shell.last(say.Inject).barrier
     assert (barrier.replaced, barrier.alignment_timeout_ms) == ({2}, None)
     shell.now += 0.1
@@ -71,6 +82,7 @@ def test_who_gets_fewer_subtasks_forgets_those_that_left() -> None:
     shell = Shell().run()
     shell.ask(ev.RescaleJob({"sink": 1}))
     shell.hear(ev.Prepared(1))
+    shell.preloaded()
     shell.store()
     shell.cancelled()
     shell.deployed()
@@ -82,16 +94,107 @@ def test_who_gets_fewer_subtasks_forgets_those_that_left() -> None:
 
 def test_no_other_checkpoint_is_under_way_beside_it() -> None:
     shell = Shell().run()
-    shell.wait(1.0)
-    prepared(shell)
+    preloading(shell)
+    shell.ask(ev.TakeCheckpoint())
+    taken = shell.count(say.Inject)
+    preload = shell.last(say.Preload)
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert not shell.last(say.Inject).barrier.replaced, "it waits for the one before"
     shell.store()
     shell.hear(ev.Ticked())
     assert shell.last(say.Inject).barrier.replaced
     asked = shell.ask(ev.TakeCheckpoint())
     shell.wait(5.0)
-    assert shell.count(say.Inject) == 2
+    assert shell.count(say.Inject) == taken + 1
     assert not shell.answers(asked)
+
+
+def test_those_who_will_own_the_state_take_in_what_is_there_first() -> None:
+    shell = Shell().run()
+    preload = preloading(shell)
+    latest = shell.brain.checkpoints and shell.brain.checkpoints.latest
+    assert (preload.places, preload.checkpoint) == (NEW, latest)
+    assert (shell.count(say.Inject), shell.count(say.Cancel)) == (1, 0), "nothing stops for it"
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    assert shell.last(say.Inject).barrier.replaced == {2}
+
+
+def test_what_has_changed_is_taken_in_while_the_last_manifest_is_written() -> None:
+    shell = Shell().run()
+    prepared(shell)
+    stored = shell.acknowledge().checkpoint
+    preload = shell.last(say.Preload)
+    assert (preload.checkpoint.checkpoint, preload.places) == (stored.checkpoint, NEW)
+    assert not shell.count(say.Cancel), "it does not count yet"
+    shell.hear(ev.Preloaded(preload.request, stored.checkpoint))
+    assert not shell.count(say.Cancel)
+    shell.hear(ev.Stored(stored.checkpoint, "memory://it"))
+    assert shell.last(say.Cancel).places == OLD
+
+
+def test_no_periodic_checkpoint_comes_between() -> None:
+    shell = Shell().run()
+    shell.wait(0.9)
+    preloading(shell)
+    shell.wait(0.9)
+    assert shell.count(say.Inject) == 1, "it might be a new base"
+    shell.wait(0.2)
+    assert shell.count(say.Inject) == 2, "but it is not put off for long"
+
+
+def test_they_do_so_again_as_long_as_that_takes_ever_less() -> None:
+    shell = Shell().run()
+    preloading(shell, took=2.0)
+    for took in (1.0, 0.5, 0.4):
+        preload = shell.last(say.Preload)
+        shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+        assert not shell.last(say.Inject).barrier.replaced
+        shell.now += took
+        shell.store()
+    preload = shell.last(say.Preload)
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    assert shell.last(say.Inject).barrier.replaced == {2}
+    assert shell.count(say.Preload) == 4
+
+
+def test_what_somebody_says_late_of_another_checkpoint_means_nothing() -> None:
+    shell = Shell().run()
+    preload = preloading(shell)
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint - 1))
+    shell.hear(ev.Preloaded(preload.request + 1, preload.checkpoint.checkpoint))
+    assert shell.count(say.Inject) == 1
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    assert shell.count(say.Inject) == 2
+
+
+def test_without_a_checkpoint_to_take_in_it_goes_live_all_the_same() -> None:
+    shell = Shell(tolerable_failures=1).run()
+    request = shell.ask(ev.RescaleJob({"sink": 3}))
+    shell.hear(ev.Prepared(request))
+    inject = shell.last(say.Inject)
+    shell.hear(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is slow"))
+    assert shell.last(say.Inject).barrier.replaced == {2}
+    shell.store()
+    assert shell.last(say.Cancel).places == OLD
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_a_failure_while_state_is_taken_in_makes_it_a_rescale_by_a_restart(is_stored: bool) -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.RescaleJob({"sink": 3}))
+    shell.hear(ev.Prepared(request))
+    if is_stored:
+        shell.store()
+    shell.fail((1, 0))
+    shell.restart()
+    assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
+    assert len(shell.answers(request)) == 1
+    if is_stored:
+        preload = shell.last(say.Preload)
+        shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    assert not shell.last(say.Inject).barrier.replaced, "it is over"
+    assert shell.brain.status is JobStatus.RUNNING
 
 
 def test_a_failure_before_the_checkpoint_counts_makes_it_a_rescale_by_a_restart() -> None:

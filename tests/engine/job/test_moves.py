@@ -22,9 +22,9 @@ def leaving(shell: Shell, places: tuple[tuple[int, int], ...] = SLOT) -> Shell:
     return shell
 
 
-def prepared(shell: Shell) -> Shell:
+def prepared(shell: Shell, is_live: bool = True) -> Shell:
     shell.hear(ev.Prepared(shell.last(say.Prepare).request))
-    return shell
+    return shell.preloaded() if is_live else shell
 
 
 def history(shell: Shell) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ def test_a_node_that_goes_before_others_are_there_costs_one_restart() -> None:
     shell.hear(ev.Cancelled(shell.last(say.Cancel).number))
     shell.wait(1.0)
     assert shell.count(say.Deploy) == 1, "slots and processes are being changed"
-    prepared(shell)
+    prepared(shell, is_live=False)
     shell.wait(1.0)
     shell.deployed()
     assert (shell.last(say.Deploy).places, shell.brain.restarts.failures) == (ALL, 1)
@@ -110,7 +110,7 @@ def test_a_job_with_a_loop_moves_by_a_restart_from_a_checkpoint() -> None:
     shell = leaving(Shell(TwoTasks(has_loop=True)).run())
     assert not shell.last(say.Inject).barrier.replaced
     shell.store()
-    prepared(shell)
+    prepared(shell, is_live=False)
     shell.cancelled()
     shell.deployed()
     assert history(shell) == [("move", "move 2 subtasks off nodes that leave, by a restart: the job has a loop")]

@@ -16,10 +16,10 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
 from penstock.engine.operators.running_aggregate import RunningAggregateSpec
-from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed
-from tests.engine.state.saved import Saved, contents, snapshot_of
+from tests.engine.state.saved import Saved, captured_snapshot, contents, snapshot_of
 
 TYPES = {"key": pa.string(), "n": pa.int64()}
 KeyAndValue = tuple[str, "int | None"]
@@ -250,3 +250,51 @@ def test_state_of_another_operator_is_not_dropped() -> None:
     table = StateTable(Redistribution.KEYED, pa.table({"__key_group": pa.array([0], pa.int32()), "key": ["a"]}))
     with pytest.raises(StateError, match=r"holds windows, .* another uid, .*allow_non_restored_state"):
         running.operator.restore(OperatorSnapshot({"windows": table}))
+
+
+AGGREGATES = {"rows": count(), "total": agg.sum("n"), "least": agg.min("n"), "all": collect_list("n")}
+ROWS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(-9, 9)), max_size=12)
+
+
+@settings(max_examples=60)
+@given(ROWS, ROWS, ROWS, st.booleans())
+def test_state_that_is_held_before_and_changed_is_that_of_the_checkpoint(
+    before: list[KeyAndValue], since: list[KeyAndValue], later: list[KeyAndValue], has_list: bool
+) -> None:
+    aggregates = {name: one for name, one in AGGREGATES.items() if has_list or name != "all"}
+    spec = RunningAggregateSpec(GroupedAggregation(["key"], aggregates))
+    running = Running(**aggregates)
+    running.rows(("a", 1), *before)
+    base = captured_snapshot(running.operator.capture(CaptureRequest(1, CaptureScope.BASE)))
+    held = spec.hold(base)
+    assert held is not None
+    running.rows(("b", 2), *since)
+    captured = running.operator.capture(CaptureRequest(2, CaptureScope.CHANGES)).tables["accumulators"]
+    rows = captured.rows()
+    if not captured.is_changes:
+        rows = rows.append_column(DELETED, pa.array([False] * rows.num_rows))
+    if not held.change({"accumulators": rows}):
+        # Where a type was not known then.
+        assert any(map(pa.types.is_null, [*base.tables["accumulators"].data.schema.types, *rows.schema.types]))
+        return
+    other = Running(**aggregates)
+    other.operator.restore(OperatorSnapshot(held=held))
+    assert other.rows(("a", 3), *later) == running.rows(("a", 3), *later)
+    whole = CaptureRequest(3, CaptureScope.COMPLETE)
+    assert _sorted(other.operator.capture(whole)) == _sorted(running.operator.capture(whole))
+
+
+def _sorted(capture: OperatorCapture) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = captured_snapshot(capture).tables["accumulators"].data.to_pylist()
+    return sorted(rows, key=lambda row: row["key"])
+
+
+def test_changes_that_delete_keys_are_no_changes_of_an_aggregate() -> None:
+    running = Running()
+    running.rows(("a", 1))
+    base = captured_snapshot(running.operator.capture(CaptureRequest(1, CaptureScope.BASE)))
+    held = RunningAggregateSpec(GroupedAggregation(["key"], {"rows": count(), "total": agg.sum("n")})).hold(base)
+    assert held is not None
+    gone = base.tables["accumulators"].data
+    assert not held.change({"accumulators": gone.append_column(DELETED, pa.array([True]))})
+    assert not held.change({"others": gone.append_column(DELETED, pa.array([False]))})
