@@ -1,7 +1,7 @@
 """The automaton of a pattern: states, transitions, and the bounds of time that belong to states.
 
-The compiler makes it, the matchers and `explain` read it. It guarantees that proceeding from state to state comes to an
-end, so every matcher does.
+The compiler makes it, the matchers and `explain` read it. Proceeding from state to state may lead back to where it
+began, where a group in a loop may take no event: a plan (`plans.py`) follows no way round.
 """
 
 from __future__ import annotations

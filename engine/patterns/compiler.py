@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.engine.errors import PatternError
-from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
+from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind
 from penstock.engine.patterns.conditions import And, Condition, Leaf, Not
 from penstock.engine.patterns.pattern import Contiguity, Pattern, Repeats
 from penstock.engine.patterns.stages import Around, Forbidden, Stage, before_end, chain, name_of, stages_in
@@ -27,7 +27,7 @@ def compile_pattern(pattern: Pattern) -> CompiledPattern:
 
     Raises:
         PatternError: a name that is used twice, or for a skip strategy and not at all; a NOT stage at the beginning, or
-            at the end without a bound of time; bounds that contradict; a group in a loop that may take no event.
+            at the end without a bound of time; bounds that contradict.
     """
     _check_names(pattern)
     wiring = _Wiring(pattern)
@@ -36,7 +36,6 @@ def compile_pattern(pattern: Pattern) -> CompiledPattern:
     within_ms = min((bound for bound in _bounds(pattern) if bound is not None), default=None)
     _check_bounds(pattern, wiring.gaps_ms, within_ms)
     states = wiring.states.made
-    _check_cycles(states)
     stages = [stage for stage in _all_stages(pattern) if stage.name is not None]
     return CompiledPattern(
         tuple(states),
@@ -290,31 +289,3 @@ def _check_bounds(pattern: Pattern, gaps_ms: dict[str, int], within_ms: int | No
             f"not_followed_by({pattern.name!r}) as the last stage needs a bound of time, or the match would never be "
             "known: call within(...)"
         )
-
-
-def _check_cycles(states: list[State]) -> None:
-    """Proceeding in a circle would never end."""
-    done: set[int] = set()
-    for state in states:
-        _proceed_from(state, done)
-
-
-def _proceed_from(state: State, done: set[int]) -> None:
-    """Depth first, without recursion: patterns may have thousands of states in a row."""
-    entered: list[tuple[State, Iterator[Transition]]] = [(state, iter(state.transitions))]
-    on_path = {state.number}
-    while entered:
-        current, transitions = entered[-1]
-        following = next((t.target for t in transitions if t.action is Action.PROCEED), None)
-        if following is None:
-            entered.pop()
-            on_path.discard(current.number)
-            done.add(current.number)
-        elif following.number in on_path:
-            raise PatternError(
-                f"the group with stage {following.variable!r} is in a loop, and all of its stages may be left out, so "
-                "that it could go round without an event for ever; make a stage of it required"
-            )
-        elif following.number not in done:
-            on_path.add(following.number)
-            entered.append((following, iter(following.transitions)))

@@ -6,7 +6,7 @@ it open, from the left, and at most once for an event and a partial match.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -65,6 +65,7 @@ class Planner:
         self._numbers = {leaf: number for number, leaf in enumerate(pattern.leaves)}
         self._known: list[dict[int, _Question | Plan]] = [{} for _ in pattern.states]
         """By state and the answers of the expressions."""
+        self._may_go_round = goes_round(pattern.states)
         self._kept = 0
 
     def plan(self, state: int, bits: int, ask: Ask) -> Plan:
@@ -121,7 +122,7 @@ class Planner:
         moves: list[Move] = []
         stopped = False
         takes = False
-        for edge in _edges(self._states[state], probe):
+        for edge in _edges(self._states[state], probe, self._may_go_round):
             target = edge.target
             if edge.action is Action.IGNORE:
                 if is_start:
@@ -129,7 +130,7 @@ class Planner:
                 variable, completions = None, 0
             else:
                 takes = True
-                variable, completions = edge.source.variable, int(_completes(target, probe))
+                variable, completions = edge.source.variable, int(_completes(target, probe, self._may_go_round))
             stopped = stopped or target.kind is StateKind.STOP
             is_final = target.kind is StateKind.FINAL
             moves.append(Move(variable, -1 if is_final else target.number, completions + is_final))
@@ -138,30 +139,76 @@ class Planner:
         return Plan(tuple(moves), is_start and not stopped, takes)
 
 
-def _edges(state: State, probe: _Probe) -> list[Transition]:
+def goes_round(states: Iterable[State]) -> bool:
+    """Whether proceeding may lead back to where it began: a group in a loop may take no event."""
+    done: set[int] = set()
+    return any(_leads_back(state, done) for state in states)
+
+
+def _leads_back(state: State, done: set[int]) -> bool:
+    """Depth first, without recursion: patterns may have thousands of states in a row."""
+    entered: list[tuple[State, Iterator[Transition]]] = [(state, iter(state.transitions))]
+    on_path = {state.number}
+    while entered:
+        current, transitions = entered[-1]
+        following = next((t.target for t in transitions if t.action is Action.PROCEED), None)
+        if following is None:
+            entered.pop()
+            on_path.discard(current.number)
+            done.add(current.number)
+        elif following.number in on_path:
+            return True
+        elif following.number not in done:
+            on_path.add(following.number)
+            entered.append((following, iter(following.transitions)))
+    return False
+
+
+def _edges(state: State, probe: _Probe, may_go_round: bool) -> list[Transition]:
     """The transitions that take or ignore the event, also behind states that only look at it."""
     edges = []
-    stack = [state]
+    stack = [_Way(state)]
     while stack:
-        for transition in stack.pop().transitions:
+        way = stack.pop()
+        for transition in way.state.transitions:
             if transition.condition.test(probe):
-                if transition.action is Action.PROCEED:
-                    stack.append(transition.target)
-                else:
+                if transition.action is not Action.PROCEED:
                     edges.append(transition)
+                elif not (may_go_round and way.has(transition.target)):
+                    stack.append(_Way(transition.target, way))
     return edges
 
 
-def _completes(state: State, probe: _Probe) -> bool:
+def _completes(state: State, probe: _Probe, may_go_round: bool) -> bool:
     """Whether the end is reached without a further event."""
-    stack = [state]
+    stack = [_Way(state)]
     while stack:
-        for transition in stack.pop().transitions:
+        way = stack.pop()
+        for transition in way.state.transitions:
             if transition.action is Action.PROCEED and transition.condition.test(probe):
                 if transition.target.kind is StateKind.FINAL:
                     return True
-                stack.append(transition.target)
+                if not (may_go_round and way.has(transition.target)):
+                    stack.append(_Way(transition.target, way))
     return False
+
+
+class _Way:
+    """A state that looks at the event, and those before it, none of which may be entered again without an event."""
+
+    __slots__ = ("before", "state")
+
+    def __init__(self, state: State, before: _Way | None = None) -> None:
+        self.state = state
+        self.before = before
+
+    def has(self, state: State) -> bool:
+        way: _Way | None = self
+        while way is not None:
+            if way.state is state:
+                return True
+            way = way.before
+        return False
 
 
 class _Probe:

@@ -9,6 +9,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from penstock.engine.errors import PatternError
+from penstock.engine.patterns.compiler import compile_pattern
+from penstock.engine.patterns.plans import goes_round
 from tests.engine.operators.matching.match_job import MatchJob
 from tests.engine.operators.matching.test_flink_cases import run
 from tests.engine.patterns.cases import Case, pattern_of
@@ -16,6 +19,16 @@ from tests.engine.patterns.cases import Case, pattern_of
 _RELAXED = ("next", "followedBy", "followedByAny")
 _NOT = ("notNext", "notFollowedBy")
 _LETTERS = "ABC"
+_SELDOM = (
+    {"kind": "times", "n": 1},
+    {"kind": "times", "n": 3},
+    {"kind": "times_range", "from": 0, "to": 1},
+    {"kind": "times_range", "from": 1, "to": 1},
+    {"kind": "times_range", "from": 2, "to": 3},
+    {"kind": "times_range", "from": 2, "to": 4},
+    {"kind": "times_or_more", "n": 1},
+    {"kind": "times_or_more", "n": 3},
+)
 
 
 def random_chain(seed: int) -> Case:
@@ -25,7 +38,10 @@ def random_chain(seed: int) -> Case:
     stages = _stages(random, names, 0)
     plain = [stage["name"] for stage in stages if "name" in stage and stage["contiguity"] not in _NOT]
     kind = random.choice(["no_skip", "to_next", "past_last", *(["to_first", "to_last"] if plain else [])])
-    ends_with_not = stages[-1]["contiguity"] == "notFollowedBy"
+    if random.random() < 0.03:
+        # Refused: names in groups, of NOT stages, or of none.
+        kind, plain = random.choice(["to_first", "to_last"]), [*names, "nobody"]
+    ends_with_not = stages[-1]["contiguity"] == "notFollowedBy" and random.random() < 0.9
     return {
         "seed": seed,
         "pattern": {"stages": stages},
@@ -39,8 +55,8 @@ def random_chain(seed: int) -> Case:
 
 def _steps(random: Random) -> list[list[Any]]:
     steps: list[list[Any]] = []
-    at, watermark = 1_000, 0
-    for _ in range(random.randint(4, 16)):
+    at, watermark = random.choice([1_000, 1_000, 1_000, -5]), random.choice([0, -100])
+    for _ in range(random.randint(4, 20)):
         at += random.choice([0, 0, 1, 1, 2, 5])
         steps.append(["el", random.choice("jkk"), random.choice(_LETTERS), random.randint(0, 4), at])
         if random.random() < 0.2:
@@ -65,8 +81,10 @@ def _stages(random: Random, names: list[str], depth: int) -> list[Case]:
             stage["name"] = names[-1]
         if contiguity not in _NOT:
             stage |= _options(random, "group" in stage)
-            if place and "quantifier" not in stage and random.random() < 0.1:
+            if "quantifier" not in stage and random.random() < 0.1:
                 stage["gap_ms"] = random.choice([2, 6])
+        if random.random() < 0.05:
+            stage["within_ms"] = random.choice([8, 15])
         stages.append(stage)
     return stages
 
@@ -75,9 +93,13 @@ def _condition(random: Random, names: list[str]) -> Case:
     letters = random.choice([*_LETTERS, *_LETTERS, "AB", "BC", "ABC"])
     fits: Case = {"op": "or", "of": [{"op": "name", "is": letter} for letter in letters]}
     also = random.random()
-    if also < 0.15:
+    if also < 0.04:
+        return {"op": "true"}
+    if also < 0.08:
+        return {"op": "or", "of": [{"op": "gt", "c": 2}, {"op": "name", "is": letters[0]}]}
+    if also < 0.18:
         return {"op": "and", "of": [fits, {"op": "gt", "c": 1}]}
-    if also < 0.25 and names:
+    if also < 0.3 and names:
         return {"op": "and", "of": [fits, {"op": "gt_last", "var": random.choice(names)}]}
     return fits
 
@@ -92,6 +114,7 @@ def _options(random: Random, is_group: bool) -> Case:
             {"kind": "times_range", "from": 1, "to": 3},
             {"kind": "times_range", "from": 0, "to": 2},
             {"kind": "times_or_more", "n": 2},
+            random.choice(_SELDOM),
         ]
     )
     if random.random() < 0.15:
@@ -100,13 +123,23 @@ def _options(random: Random, is_group: bool) -> Case:
     inner = random.choice(["", "consecutive", "combinations"])
     if inner:
         options[inner] = True
-    if quantifier.get("from") != 0 and random.random() < 0.25:
+    # What has been optional is refused, and is asked now and then.
+    if random.random() < (0.25 if quantifier.get("from") != 0 else 0.05):
         options["optional"] = True
     if inner != "combinations" and not is_group and random.random() < 0.3:
         options["greedy"] = True
     if quantifier["kind"] in ("one_or_more", "times_or_more") and random.random() < 0.3:
-        options["until"] = {"op": "name", "is": random.choice(_LETTERS)}
+        ends: Case = {"op": "name", "is": random.choice(_LETTERS)}
+        options["until"] = random.choice([ends, ends, {"op": "and", "of": [ends, {"op": "gt", "c": 1}]}])
     return options
+
+
+def may_not_end(given: Case) -> bool:
+    """Whether Flink's automaton may go round for ever: a group in a loop need not take an event."""
+    try:
+        return goes_round(compile_pattern(pattern_of(given)).states)
+    except PatternError:
+        return False
 
 
 def found_here(given: Case, is_by_row: bool = False, restarts_at: int | None = None) -> list[str]:

@@ -84,6 +84,8 @@ def _with_options(pattern: Pattern, stage: Case) -> Pattern:
         pattern = pattern.until(condition_of(stage["until"]))
     if stage.get("gap_ms") is not None:
         pattern = pattern.within(f"{stage['gap_ms']}ms", "previous_and_current")
+    if stage.get("within_ms") is not None:
+        pattern = pattern.within(f"{stage['within_ms']}ms")
     return pattern
 
 

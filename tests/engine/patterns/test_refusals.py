@@ -20,7 +20,6 @@ NOT_NEXT = A.not_next("n")
 GROUP = Pattern.begin(A.next("b"))
 OPTIONAL = A.optional()
 GREEDY = LOOP.greedy()
-_OF_NOTHING = Pattern.begin("g").optional()
 
 
 def _with_default(row: Any, *, other: int) -> bool:
@@ -28,13 +27,6 @@ def _with_default(row: Any, *, other: int) -> bool:
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    # Loops that may take no event
-    "a loop of nothing behind a NOT stage": (
-        lambda: compile_pattern(
-            NOT.followed_by("o").optional().followed_by(Pattern.begin("g").optional()).one_or_more()
-        ),
-        "could go round without an event",
-    ),
     # Names
     "no name": (lambda: Pattern.begin(""), "name of a stage"),
     "a number as a name": (lambda: Pattern.begin(3), "name of a stage"),  # type: ignore[arg-type]
@@ -131,12 +123,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "a gap longer than the match": (
         lambda: compile_pattern(A.times(3, gap="5s").next("b").within("1s")),
         "longer than that of the whole match",
-    ),
-    # Loops without events
-    "an optional stage in a loop": (lambda: compile_pattern(Pattern.begin(OPTIONAL).one_or_more()), "for ever"),
-    "optional stages in a loop": (
-        lambda: compile_pattern(Pattern.begin(OPTIONAL.next("b").optional()).times_or_more(2)),
-        "for ever",
     ),
 }
 

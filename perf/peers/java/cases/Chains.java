@@ -104,6 +104,9 @@ final class Chains {
         if (stage.hasNonNull("gap_ms")) {
             pattern = pattern.within(Duration.ofMillis(stage.get("gap_ms").asLong()), WithinType.PREVIOUS_AND_CURRENT);
         }
+        if (stage.hasNonNull("within_ms")) {
+            pattern = pattern.within(Duration.ofMillis(stage.get("within_ms").asLong()));
+        }
         return pattern;
     }
 

@@ -18,6 +18,7 @@ import org.apache.flink.util.CloseableIterator;
  */
 public final class Main {
     private static final int CASES_A_JOB = 25;
+    private static final int SECONDS_ALONE = 20;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private Main() {}
@@ -26,18 +27,50 @@ public final class Main {
         List<JsonNode> cases = new ArrayList<>();
         JSON.readTree(Files.readString(Path.of(arguments[0]))).forEach(cases::add);
         TreeMap<Integer, Answer> answers = new TreeMap<>();
-        for (int begin = 0; begin < cases.size(); begin += CASES_A_JOB) {
-            answer(cases, begin, Math.min(begin + CASES_A_JOB, cases.size()), answers);
+        List<Integer> together = new ArrayList<>();
+        for (int number = 0; number < cases.size(); number++) {
+            if (!cases.get(number).path("alone").asBoolean()) {
+                together.add(number);
+            }
+        }
+        for (int begin = 0; begin < together.size(); begin += CASES_A_JOB) {
+            answer(cases, together.subList(begin, Math.min(begin + CASES_A_JOB, together.size())), answers);
+        }
+        for (int number = 0; number < cases.size(); number++) {
+            if (cases.get(number).path("alone").asBoolean()) {
+                answerAlone(cases, number, answers);
+            }
         }
         Files.writeString(Path.of(arguments[1]), JSON.writeValueAsString(answers.values()));
+        // Threads of jobs that did not end may be left.
+        System.exit(0);
+    }
+
+    /** A job of its own for a case that may not end: then its operator's thread is stopped. */
+    @SuppressWarnings("removal")
+    private static void answerAlone(List<JsonNode> cases, int number, TreeMap<Integer, Answer> answers) throws Exception {
+        Thread job = new Thread(() -> {
+            try {
+                answer(cases, List.of(number), answers);
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
+        });
+        job.start();
+        job.join(SECONDS_ALONE * 1000L);
+        if (job.isAlive()) {
+            Thread.getAllStackTraces().keySet().stream().filter(one -> one.getName().startsWith("CepOperator")).forEach(Thread::stop);
+            job.join();
+            answers.get(number).error = "the job does not end";
+        }
     }
 
     /** One job for all of these cases that Flink does not refuse. */
-    private static void answer(List<JsonNode> cases, int begin, int end, TreeMap<Integer, Answer> answers) throws Exception {
+    private static void answer(List<JsonNode> cases, List<Integer> numbers, TreeMap<Integer, Answer> answers) throws Exception {
         StreamExecutionEnvironment env = StreamExecutionEnvironment.createLocalEnvironment(1);
         env.setRuntimeMode(RuntimeExecutionMode.STREAMING);
         DataStream<String> found = null;
-        for (int number = begin; number < end; number++) {
+        for (int number : numbers) {
             Answer answer = new Answer();
             answers.put(number, answer);
             JsonNode given = cases.get(number);
@@ -55,13 +88,13 @@ public final class Main {
             collect(found, answers);
         } catch (Exception error) {
             // Some patterns end Flink's operator; which one it was, a job for each says.
-            if (end - begin == 1) {
-                answers.get(begin).error = "the job has failed";
+            if (numbers.size() == 1) {
+                answers.get(numbers.get(0)).error = "the job has failed";
                 return;
             }
-            int middle = (begin + end) / 2;
-            answer(cases, begin, middle, answers);
-            answer(cases, middle, end, answers);
+            int middle = numbers.size() / 2;
+            answer(cases, numbers.subList(0, middle), answers);
+            answer(cases, numbers.subList(middle, numbers.size()), answers);
         }
     }
 

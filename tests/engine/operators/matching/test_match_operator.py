@@ -8,6 +8,7 @@ import pytest
 
 from penstock import AfterMatchSkipStrategy, Pattern, col
 from penstock.engine.errors import RecordError, StateError
+from penstock.engine.operators.matching import match_spec
 from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.state.saved import snapshot_of
@@ -108,3 +109,20 @@ def test_results_of_all_keys_are_in_order_of_time() -> None:
     times: list[Any] = [at for _, at in job.matches()]
     assert times == sorted(times)
     assert len(times) == 9
+
+
+@pytest.mark.parametrize("on_columns", [True, False], ids=["columns", "objects"])
+@pytest.mark.parametrize(("letters", "found"), [("AC", {""}), ("ABC", {"b=1"}), ("ABXBC", {"b=1,3"}), ("AXC", set())])
+def test_a_loop_of_what_may_be_left_out_ends(
+    letters: str, found: set[str], on_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not on_columns:
+        monkeypatch.setattr(match_spec, "fits", lambda pattern: False)
+    name = col("name")
+    either = Pattern.begin("b").where(name == "B").optional()
+    pattern = Pattern.begin("a").where(name == "A").next(either).one_or_more().next("c").where(name == "C")
+    job = MatchJob(pattern)
+    job.rows([row(number, "k", letter, 0, number + 1) for number, letter in enumerate(letters)])
+    job.advance()
+    ways = {text.removeprefix("k|a=0;").partition("c=")[0].removesuffix(";") for text, _ in job.matches()}
+    assert ways == found
