@@ -60,10 +60,10 @@ class BrainShell:
     def __init__(self, job_id: str, program: JobProgram, folder: JobFolder | None) -> None:
         self.name = program.name
         self._planner = GraphPlanner(program)
-        self.execution = Execution(job_id, program.config, self.hear)
+        self.execution = Execution(job_id, program.config, self.handle)
         self.checkpoints: Checkpoints | None = None
         if folder is not None:
-            self.checkpoints = Checkpoints(folder, program.name, self.execution, self.hear, self._discard_rows)
+            self.checkpoints = Checkpoints(folder, program.name, self.execution, self.handle, self._discard_rows)
         storage = Storage.of(folder)
         self._log = StimulusLog(program.name, program.config, self._planner, random.Random(), storage)
         self.brain = JobBrain(program.name, program.config, self._log.planner, self._log.chosen, storage)
@@ -91,7 +91,7 @@ class BrainShell:
         except Exception as error:
             # Slots that are left take room, and a job that waits for room says so; one that never begins says nothing.
             _LOG.warning("job %r: what an earlier manager had reserved was not freed: %s", self.name, error)
-        self.hear(ev.Began())
+        self.handle(ev.Began())
         return await asyncio.shield(self.report)
 
     async def change(self) -> None:
@@ -106,12 +106,12 @@ class BrainShell:
         """
         request = next(self._requests)
         answer = self._answers[request] = asyncio.get_running_loop().create_future()
-        self.hear(ev.Asked(request, command))
+        self.handle(ev.Asked(request, command))
         return await asyncio.shield(answer)
 
     # Events and instructions
 
-    def hear(self, event: ev.Event) -> None:
+    def handle(self, event: ev.Event) -> None:
         """Tell the brain what has happened, and do what it says."""
         moment = now()
         said = self.brain.handle(event, moment)
@@ -133,7 +133,7 @@ class BrainShell:
         deadline = self.brain.deadline
         wait = None if deadline is None else max(0.0, deadline - time.monotonic())
         loop = asyncio.get_running_loop()
-        self._timer = None if wait is None else loop.call_later(wait, self.hear, ev.Ticked())
+        self._timer = None if wait is None else loop.call_later(wait, self.handle, ev.Ticked())
 
     def _carry_out(self, instruction: say.Instruction) -> None:
         match instruction:
@@ -184,13 +184,13 @@ class BrainShell:
             are_open = await self.execution.deploy(deploy.places, deploy.attempt, restore)
         except Exception as error:
             room = error.room if isinstance(error, NoRoomError) else None
-            self.hear(ev.DeployFailed(deploy.attempt, self._as_error(error), room))
+            self.handle(ev.DeployFailed(deploy.attempt, self._as_error(error), room))
         else:
-            self.hear(ev.Deployed(deploy.attempt, are_open))
+            self.handle(ev.Deployed(deploy.attempt, are_open))
 
     async def _cancel(self, number: int, places: Sequence[Place]) -> None:
         await self.execution.cancel(places)
-        self.hear(ev.Cancelled(number))
+        self.handle(ev.Cancelled(number))
 
     async def _prepare(self, prepare: say.Prepare) -> None:
         graph = self._planner.graph(prepare.layout)
@@ -201,9 +201,9 @@ class BrainShell:
                 await self.checkpoints.plan(graph, prepare.checkpoint)
             await self.execution.prepare(graph, prepare.moved)
         except Exception as error:
-            self.hear(ev.PrepareFailed(prepare.request, self._as_error(error)))
+            self.handle(ev.PrepareFailed(prepare.request, self._as_error(error)))
         else:
-            self.hear(ev.Prepared(prepare.request))
+            self.handle(ev.Prepared(prepare.request))
 
     async def _preload(self, wanted: say.Preload) -> None:
         assert self.checkpoints is not None, "only a job with a folder is told to use it"
@@ -213,7 +213,7 @@ class BrainShell:
         if at_once:
             self.execution.kill()
         await self.execution.stop()
-        self.hear(ev.TakenDown())
+        self.handle(ev.TakenDown())
 
     async def _write_end(self, write: say.WriteEnd) -> None:
         assert self.checkpoints is not None, "only a job with a folder is told to use it"

@@ -39,7 +39,7 @@ class Checkpoints:
         folder: where they are.
         name: of the job.
         execution: its subtasks.
-        hear: takes what has happened.
+        handle: takes events.
         discard_rows: removes what sinks have prepared and nobody will commit, in a thread; the problems that it had.
 
     Attributes:
@@ -51,7 +51,7 @@ class Checkpoints:
         folder: JobFolder,
         name: str,
         execution: Execution,
-        hear: Callable[[ev.Event], None],
+        handle: Callable[[ev.Event], None],
         discard_rows: Callable[[], Sequence[str]],
     ) -> None:
         self.restored_url: str | None = None
@@ -59,7 +59,7 @@ class Checkpoints:
         self._store = folder.store
         self._name = name
         self._execution = execution
-        self._hear = hear
+        self._handle = handle
         self._discard_rows = discard_rows
         self._targets: dict[int, str] = {}
         self._background: set[asyncio.Task[None]] = set()
@@ -101,7 +101,7 @@ class Checkpoints:
             claimed: ev.Event = ev.Claimed(await asyncio.to_thread(self._store.claim))
         except Exception as error:
             claimed = ev.ClaimFailed(_as_error(error))
-        self._hear(claimed)
+        self._handle(claimed)
 
     async def restore(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint | None, epoch: int) -> Restore:
         """How the subtasks of an attempt begin.
@@ -124,7 +124,7 @@ class Checkpoints:
         with contextlib.suppress(PenstockError):
             restore = Restore(self._store, await self.plan(graph, wanted.checkpoint), number)
             await preload(self._execution, graph, wanted.places, restore)
-        self._hear(ev.Preloaded(wanted.request, number))
+        self._handle(ev.Preloaded(wanted.request, number))
 
     async def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         """The plan for restoring a checkpoint of the job; errors as for `restore`."""
@@ -136,9 +136,9 @@ class Checkpoints:
         try:
             url = await asyncio.to_thread(self._store.complete, write.epoch, write.checkpoint, target)
         except Exception as error:
-            self._hear(ev.StoreFailed(number, _as_error(error)))
+            self._handle(ev.StoreFailed(number, _as_error(error)))
         else:
-            self._hear(ev.Stored(number, url))
+            self._handle(ev.Stored(number, url))
 
     async def _delete(self, delete: say.DeleteFiles) -> None:
         target = self._targets.get(delete.savepoint)
@@ -152,9 +152,9 @@ class Checkpoints:
         try:
             folder = await asyncio.to_thread(self._store.savepoint_folder, directory)
         except Exception as error:
-            self._hear(ev.FolderRefused(request, _as_error(error)))
+            self._handle(ev.FolderRefused(request, _as_error(error)))
         else:
-            self._hear(ev.FolderChecked(request, folder))
+            self._handle(ev.FolderChecked(request, folder))
 
     async def _write_end(self, write: say.WriteEnd) -> None:
         problem = ""
@@ -169,7 +169,7 @@ class Checkpoints:
                     _LOG.warning("job %r: what was not committed is left behind: %s", self._name, left)
         except Exception as error:
             problem = str(error)
-        self._hear(ev.EndWritten(problem))
+        self._handle(ev.EndWritten(problem))
 
     # Subtasks
 
@@ -198,9 +198,9 @@ class Checkpoints:
             answer = Declined(str(error))
         number = barrier.checkpoint
         if isinstance(answer, Declined):
-            self._hear(ev.Declined(asked, number, place, answer.message, answer.reason))
+            self._handle(ev.Declined(asked, number, place, answer.message, answer.reason))
         else:
-            self._hear(ev.Acknowledged(asked, number, place, answer))
+            self._handle(ev.Acknowledged(asked, number, place, answer))
 
     async def _commit(self, place: Place, attempt: int, checkpoint: int) -> None:
         try:
@@ -208,7 +208,7 @@ class Checkpoints:
         except RayError:
             return
         if committed:
-            self._hear(ev.Committed(checkpoint, place, attempt))
+            self._handle(ev.Committed(checkpoint, place, attempt))
 
     async def _abort(self, place: Place, attempt: int, checkpoint: int) -> None:
         try:

@@ -63,7 +63,7 @@ def check_serializable(graph: PhysicalGraph) -> None:
                 ) from error
 
 
-def _goes_on(program: JobProgram, folder: JobFolder | None) -> bool:
+def _outlives_manager(program: JobProgram, folder: JobFolder | None) -> bool:
     """Whether the job is resumed when its manager dies.
 
     One without checkpoints would begin anew, and write again what its sinks have written, which nobody has asked for
@@ -113,7 +113,7 @@ class RayJob(JobHandle):
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
         content = cloudpickle.dumps(Imported((program, folder)))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
-        self._manager = create_manager(name, self.job_id, content, _goes_on(program, folder), detached)
+        self._manager = create_manager(name, self.job_id, content, _outlives_manager(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._detached = detached
         self._seen = 0

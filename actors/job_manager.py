@@ -158,7 +158,7 @@ class JobManager:
     async def rows_lost(self, place: Place, attempt: int, message: str) -> None:
         """Rows of a subtask were lost on their way to the client: its part of the job has failed."""
         error = WorkerLostError(f"rows for the client were lost: {message}")
-        self._shell.hear(ev.TaskFailed(place, attempt, error))
+        self._shell.handle(ev.TaskFailed(place, attempt, error))
 
     async def checkpoint(self) -> str:
         """Take a checkpoint now; its URL.

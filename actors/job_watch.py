@@ -70,4 +70,4 @@ class JobWatch:
             with contextlib.suppress(Exception):
                 leaving = await asyncio.to_thread(leaving_nodes)
             if shell.brain.runs and (places := shell.execution.leave(leaving)):
-                shell.hear(ev.Leaving(tuple(places)))
+                shell.handle(ev.Leaving(tuple(places)))

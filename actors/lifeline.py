@@ -34,7 +34,7 @@ class Lifeline:
         """Where the port is; None: this node has none to give."""
         if self._server is None:
             try:
-                self._server = await asyncio.start_server(_let_be, self._host, 0)
+                self._server = await asyncio.start_server(_hold_open, self._host, 0)
             except OSError:
                 return None
         host, port = self._server.sockets[0].getsockname()[:2]
@@ -46,7 +46,7 @@ class Lifeline:
             self._server.close()
 
 
-async def _let_be(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _hold_open(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Until the other side goes, or says anything, which it has no reason to."""
     with contextlib.suppress(OSError):
         await reader.read(1)

@@ -53,11 +53,11 @@ class _PandasFinder(MetaPathFinder):
         found = (finder.find_spec(fullname, path, target) for finder in others)
         spec = next((spec for spec in found if spec is not None), None)
         if spec is not None and spec.loader is not None:
-            spec.loader = _TellingLoader(spec.loader)
+            spec.loader = _NotifyingLoader(spec.loader)
         return spec
 
 
-class _TellingLoader(Loader):
+class _NotifyingLoader(Loader):
     """Loads pandas as `loader` does, and lets Arrow know."""
 
     def __init__(self, loader: Loader) -> None:

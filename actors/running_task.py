@@ -208,7 +208,7 @@ class RunningTask:
         """
         first = self._inputs.count
         self._receiving += [self._receiving_end(self._gate, first + number) for number in range(len(added))]
-        await self._have_done(lambda: self._inputs.replace(graph, self._gate, self._task, added))
+        await self._run_between_steps(lambda: self._inputs.replace(graph, self._gate, self._task, added))
         return first
 
     async def connect(self, graph: PhysicalGraph, targets: Mapping[int, Sequence[Target]]) -> None:
@@ -222,9 +222,9 @@ class RunningTask:
             edges = {output: router_edge(graph, place, output, open_channel, SystemClock()) for output in targets}
             self._task.connect(edges)
 
-        await self._have_done(connect)
+        await self._run_between_steps(connect)
 
-    async def _have_done(self, act: Callable[[], None]) -> bool:
+    async def _run_between_steps(self, act: Callable[[], None]) -> bool:
         """Have the thread do something between two steps, whose errors end the task. False: it has ended before."""
         done: asyncio.Future[None] = self._loop.create_future()
 
@@ -454,7 +454,7 @@ class RunningTask:
     async def complete(self, checkpoint: int) -> bool:
         """The checkpoint counts; returns when the sinks have committed. False: the subtask ended before."""
         self._completed = max(self._completed, checkpoint)
-        return await self._have_done(lambda: self._task.complete(checkpoint))
+        return await self._run_between_steps(lambda: self._task.complete(checkpoint))
 
     # State for those who ask
 

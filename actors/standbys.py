@@ -32,7 +32,7 @@ class Standbys:
         self._create = create
         self._graph: Any = None
         self._warm: dict[Any, Process] = {}
-        self._minding: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         self._warming = 0
         self._closed = False
 
@@ -45,9 +45,9 @@ class Standbys:
         self._graph = graph
         while not self._closed and len(self._warm) + self._warming < self._size:
             self._warming += 1
-            minding = asyncio.ensure_future(self._mind())
-            self._minding.add(minding)
-            minding.add_done_callback(self._minding.discard)
+            watching = asyncio.ensure_future(self._watch())
+            self._watching.add(watching)
+            watching.add_done_callback(self._watching.discard)
 
     def take(self) -> Any | None:
         """The warm actor that has waited longest, or None if there is none."""
@@ -65,7 +65,7 @@ class Standbys:
         """The ids of the processes that are ready, on their nodes."""
         return [process.pid for process in self._warm.values()]
 
-    async def _mind(self) -> None:
+    async def _watch(self) -> None:
         """Make one, and watch it as long as it lives."""
         actor = self._create()
         try:
@@ -93,7 +93,7 @@ class Standbys:
     def close(self) -> None:
         """End all of them."""
         self._closed = True
-        for minding in self._minding:
-            minding.cancel()
+        for watching in self._watching:
+            watching.cancel()
         while self._warm:
             ray.kill(self._warm.popitem()[0])

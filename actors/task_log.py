@@ -112,7 +112,7 @@ class TaskLog:
 
     def add(self, level: str, logger: str, text: str) -> None:
         """Keep a line."""
-        speaker = _speaker()
+        speaker = _current_operator()
         with self._lock:
             now = time.time_ns()
             # They grow on when another process takes the subtask over.
@@ -127,7 +127,7 @@ class TaskLog:
             return [line for line in self._lines if line.number > number][-most:]
 
 
-def _speaker() -> str:
+def _current_operator() -> str:
     """The operator in whose call this is."""
     frame = sys._getframe(2)
     for _ in range(_DEEPEST):

@@ -25,7 +25,7 @@ class Ending(Protocol):
         """The task was opened, and nothing has come."""
         ...
 
-    def last_words(self, watermark: int | None) -> Sequence[Control]:
+    def final_controls(self, watermark: int | None) -> Sequence[Control]:
         """What is said on each channel behind the rows.
 
         Args:
@@ -45,7 +45,7 @@ class EndOfTime:
     def begin(self, task: Task) -> None:
         """A source says the end by itself."""
 
-    def last_words(self, watermark: int | None) -> Sequence[Control]:
+    def final_controls(self, watermark: int | None) -> Sequence[Control]:
         return Watermark(MAX_TIMESTAMP), EndOfInput()
 
     def end(self, task: Task, graph: PhysicalGraph, plan: TaskPlan, subtask: int) -> Iterator[None]:

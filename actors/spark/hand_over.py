@@ -54,7 +54,7 @@ class Suspension:
     def begin(self, task: Task) -> None:
         task.suspend_at_end(self._barrier)
 
-    def last_words(self, watermark: int | None) -> Sequence[Control]:
+    def final_controls(self, watermark: int | None) -> Sequence[Control]:
         return (self._barrier,) if watermark is None else (Watermark(watermark), self._barrier)
 
     @property

@@ -159,7 +159,7 @@ class Stage:
                     _put(gate, channel, batch.slice(begin, self.graph.config.max_batch_rows))
                     yield from _step_while_it_goes(task)
             for channel in range(len(self.input_indexes)):
-                _put(gate, channel, *self.ending.last_words(min(watermarks, default=None)))
+                _put(gate, channel, *self.ending.final_controls(min(watermarks, default=None)))
         yield from self.ending.end(task, self.graph, self.graph.task(self.task), subtask)
 
     def _in_order(self, parcels: Iterable[Arrival]) -> Iterator[tuple[int, Batch]]:

@@ -198,16 +198,16 @@ class EagerWriter(TransactionalWriter):
             return
         records = self._records(batch)
         facts = {topic: self._session.catalog.facts(topic) for topic in records["topic"].unique().to_pylist()}
-        with self._told():
+        with self._clear_errors():
             self._producer.send(records, facts)
 
     def prepare(self, checkpoint: int) -> Sequence[Committable]:
-        with self._told():
+        with self._clear_errors():
             self._producer.flush()
         return []
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _clear_errors(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:

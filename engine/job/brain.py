@@ -160,7 +160,7 @@ class JobBrain:
     def kept(self) -> CompletedCheckpoint | None:
         """The newest checkpoint, unless it went with the job."""
         checkpoints, ending = self._life.checkpoints, self._life.ending
-        discarded = ending is not None and ending.is_told and not ending.retains
+        discarded = ending is not None and ending.is_reported and not ending.retains
         return None if discarded or checkpoints is None else checkpoints.latest
 
     @property
@@ -187,7 +187,7 @@ class JobBrain:
         """
         life = self._life
         life.now = now
-        self._hear(event)
+        self._handle(event)
         # Then what has become possible, whatever it had waited for.
         if life.ending is None:
             self._recovery.proceed()
@@ -200,7 +200,7 @@ class JobBrain:
         life.said.clear()
         return said
 
-    def _hear(self, event: ev.Event) -> None:
+    def _handle(self, event: ev.Event) -> None:
         life = self._life
         match event:
             case ev.Began():
@@ -255,7 +255,7 @@ class JobBrain:
                 # Only of a job with a folder any of these is heard, when that is claimed.
                 assert life.checkpoints is not None
                 if not isinstance(event, ev.Committed) or life.attempts.is_current(event.place, event.attempt):
-                    life.checkpoints.hear(event, life.now)
+                    life.checkpoints.handle(event, life.now)
 
     # The beginning
 

@@ -232,12 +232,12 @@ class JobCheckpoints:
         """All subtasks of an attempt run."""
         self._attempt, self._layout = attempt, layout
         places, split = layout.places, layout.split_parallelism
-        self._obey(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
+        self._carry_out(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
 
     def end_attempt(self, now: Moment, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> None:
         """The attempt is over: what is under way is given up, but for a manifest that is being written."""
         self._final = None
-        self._obey(self.coordinator.end_attempt(now.monotonic, reason), now)
+        self._carry_out(self.coordinator.end_attempt(now.monotonic, reason), now)
 
     def drain(self, now: Moment) -> None:
         """The sources are about to end one after another: none but the savepoint behind that may be taken meanwhile.
@@ -245,7 +245,7 @@ class JobCheckpoints:
         Raises:
             CheckpointError: the job is being stopped.
         """
-        self._obey(self.coordinator.drain(now.monotonic), now)
+        self._carry_out(self.coordinator.drain(now.monotonic), now)
 
     def want(self, wanted: Wanted, now: Moment) -> None:
         """Take a checkpoint or savepoint; `settle` will be told what became of it.
@@ -260,16 +260,16 @@ class JobCheckpoints:
         self._wanted[number] = wanted
         if wanted.purpose.ends_the_job:
             self._final = _Final(number)
-        self._obey(said, now)
+        self._carry_out(said, now)
 
-    def hear(self, event: Acknowledged | Declined | Stored | Committed, now: Moment) -> None:
+    def handle(self, event: Acknowledged | Declined | Stored | Committed, now: Moment) -> None:
         """Something has happened to a checkpoint."""
         number, time = event.checkpoint, now.monotonic
         match event:
             case Acknowledged(attempt, _, place, handle):
-                self._obey(self.coordinator.acknowledge(attempt, number, place, handle, time, now.ms)[1], now)
+                self._carry_out(self.coordinator.acknowledge(attempt, number, place, handle, time, now.ms)[1], now)
             case Declined(attempt, _, place, message, reason):
-                self._obey(self.coordinator.decline(attempt, number, place, message, time, reason)[1], now)
+                self._carry_out(self.coordinator.decline(attempt, number, place, message, time, reason)[1], now)
             case Stored(_, url):
                 self._on_stored(number, url, now)
             case Committed(_, place, _):
@@ -282,7 +282,7 @@ class JobCheckpoints:
         if self._final is not None and self._final.number == number:
             self._final.stored = True
             self._final.again = now.monotonic + RETRY_SECONDS
-        self._obey(self.coordinator.on_stored(number, now.monotonic), now)
+        self._carry_out(self.coordinator.on_stored(number, now.monotonic), now)
         # A job may run for years, so only those are kept that somebody may still be told of.
         shown = {record.checkpoint for record in self.coordinator.history}
         self.urls = {one: url for one, url in self.urls.items() if one in shown}
@@ -294,7 +294,7 @@ class JobCheckpoints:
     def on_store_failed(self, number: int, message: str, now: Moment) -> None:
         """A manifest could not be written."""
         self._storing.discard(number)
-        self._obey(self.coordinator.on_store_failed(number, message, now.monotonic), now)
+        self._carry_out(self.coordinator.on_store_failed(number, message, now.monotonic), now)
 
     def on_fenced(self, number: int) -> None:
         """A manifest could not be written, as the job is another manager's now."""
@@ -302,7 +302,7 @@ class JobCheckpoints:
 
     def tick(self, now: Moment) -> None:
         """Time has passed."""
-        self._obey(self.coordinator.tick(now.monotonic, now.ms), now)
+        self._carry_out(self.coordinator.tick(now.monotonic, now.ms), now)
         final = self._final
         if final is not None and final.stored and final.uncommitted and now.monotonic >= final.again:
             final.again = now.monotonic + RETRY_SECONDS
@@ -310,7 +310,7 @@ class JobCheckpoints:
 
     # What the coordinator says
 
-    def _obey(self, said: Sequence[Said], now: Moment) -> None:
+    def _carry_out(self, said: Sequence[Said], now: Moment) -> None:
         for one in said:
             match one:
                 case Trigger(barrier, places, directory):

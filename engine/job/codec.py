@@ -210,11 +210,11 @@ def describe(value: say.Instruction | ev.Event) -> str:
         'Commit(checkpoint=7, places=2.0-1)'
     """
     members = ((one.name, getattr(value, one.name)) for one in fields(value))
-    told = ", ".join(f"{name}={_told(name, one)}" for name, one in members if name not in _WORDS)
+    told = ", ".join(f"{name}={_value_text(name, one)}" for name, one in members if name not in _WORDS)
     return f"{type(value).__name__}({told})"
 
 
-def _told(name: str, value: Any) -> str:
+def _value_text(name: str, value: Any) -> str:
     match value:
         case PenstockError():
             return error_class(value).__name__
@@ -235,20 +235,20 @@ def _told(name: str, value: Any) -> str:
             retained = [one.checkpoint for one in value.retained]
             return f"epoch {value.epoch}, next {value.next_checkpoint}, retained {retained}, ended {value.ended}"
         case list() | tuple() | set() | frozenset() if name == "places":
-            return _places_told(value)
+            return _places_text(value)
         case list() | tuple() if name == "files":
             names = sorted(file.path[-_NAME_KEPT:] for file in value)
             return f"{len(names)} ({zlib.crc32(' '.join(names).encode()):08x})"
         case list() | tuple():
-            return f"[{', '.join(_told('', one) for one in value)}]"
+            return f"[{', '.join(_value_text('', one) for one in value)}]"
         case _ if is_dataclass(value) and not isinstance(value, type):
-            told = ", ".join(f"{one.name}={_told(one.name, getattr(value, one.name))}" for one in fields(value))
+            told = ", ".join(f"{one.name}={_value_text(one.name, getattr(value, one.name))}" for one in fields(value))
             return f"{type(value).__name__}({told})"
         case _:
             return repr(value)
 
 
-def _places_told(places: Iterable[Place]) -> str:
+def _places_text(places: Iterable[Place]) -> str:
     """Places as `task.first-last`, without those in between."""
     told = []
     for task, subtasks in groupby(sorted(places), lambda place: place[0]):

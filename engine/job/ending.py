@@ -23,8 +23,8 @@ class _Step(enum.Enum):
     TAKING_DOWN = enum.auto()
     WRITE = enum.auto()
     WRITING = enum.auto()
-    TELL = enum.auto()
-    TOLD = enum.auto()
+    REPORT = enum.auto()
+    REPORTED = enum.auto()
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class Ending:
     _step: _Step = _Step.TAKE_DOWN
 
     @property
-    def is_told(self) -> bool:
+    def is_reported(self) -> bool:
         """Whether the job has ended."""
-        return self._step is _Step.TOLD
+        return self._step is _Step.REPORTED
 
     @property
-    def is_to_be_told(self) -> bool:
-        """Whether nothing is left to be done but to tell."""
-        return self._step is _Step.TELL
+    def is_to_be_reported(self) -> bool:
+        """Whether nothing is left to be done but to report it."""
+        return self._step is _Step.REPORT
 
     def on_explained(self, error: PenstockError) -> None:
         """All is known of the error now."""
@@ -70,14 +70,14 @@ class Ending:
     def on_written(self) -> None:
         """The end is written down, or cannot be."""
         if self._step is _Step.WRITING:
-            self._step = _Step.TELL
+            self._step = _Step.REPORT
 
-    def on_told(self) -> None:
+    def on_reported(self) -> None:
         """The job has ended."""
-        self._step = _Step.TOLD
+        self._step = _Step.REPORTED
 
     def proceed(self, checkpoints: JobCheckpoints | None) -> Instruction | None:
-        """The next thing to do; None: something must happen first, or only telling is left.
+        """The next thing to do; None: something must happen first, or only the report is left.
 
         Args:
             checkpoints: None: the folder has not been claimed. Who cancels a job before that ends what the manager
@@ -91,7 +91,7 @@ class Ending:
         if self._step is not _Step.WRITE:
             return None
         if fenced or not self.writes:
-            self._step = _Step.TELL
+            self._step = _Step.REPORT
         elif checkpoints is not None and checkpoints.settled:
             self._step = _Step.WRITING
             message = "" if self.error is None else summary(self.error)

@@ -51,7 +51,7 @@ class EventTimeWatch:
     def __init__(self, began_ms: int) -> None:
         self._began_ms = began_ms
         self._seen: dict[tuple[int, int], _Seen] = {}
-        self._told: set[tuple[str, str, int | None]] = set()
+        self._warned: set[tuple[str, str, int | None]] = set()
 
     def look(self, graph: PhysicalGraph, metrics: Sequence[SubtaskMetrics], now_ms: int) -> tuple[EventTimeWait, ...]:
         """The operators at which rows come while event time stands.
@@ -68,8 +68,8 @@ class EventTimeWatch:
 
     def news(self, waits: Sequence[EventTimeWait]) -> list[EventTimeWait]:
         """Those that were not told before."""
-        new = [wait for wait in waits if (wait.operator, wait.holder, wait.watermark) not in self._told]
-        self._told.update((wait.operator, wait.holder, wait.watermark) for wait in new)
+        new = [wait for wait in waits if (wait.operator, wait.holder, wait.watermark) not in self._warned]
+        self._warned.update((wait.operator, wait.holder, wait.watermark) for wait in new)
         return new
 
     def _waits(

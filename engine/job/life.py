@@ -75,7 +75,7 @@ class Life:
     @property
     def ended(self) -> bool:
         """Whether the job has ended, and nothing is left to be done for it."""
-        return self.ending is not None and self.ending.is_told
+        return self.ending is not None and self.ending.is_reported
 
     def plan(self, scale: Scale) -> Layout:
         """The layout at a scale, with the splits that the job has been read by since it first started.
@@ -148,8 +148,8 @@ class Life:
             return
         if (step := ending.proceed(self.checkpoints)) is not None:
             self.said.append(step)
-        if ending.is_to_be_told:
-            self._tell_end(ending)
+        if ending.is_to_be_reported:
+            self._report_end(ending)
 
     def on_end_written(self, problem: str) -> None:
         """The end is written down, or could not be."""
@@ -159,8 +159,8 @@ class Life:
             # The job has ended as it has; what is left costs storage, and is begun again only if this manager dies.
             self.said.append(say.Warn(f"the end of job {self.name!r} could not be written down: {problem}"))
 
-    def _tell_end(self, ending: Ending) -> None:
-        ending.on_told()
+    def _report_end(self, ending: Ending) -> None:
+        ending.on_reported()
         self.error = ending.error
         self.status, self.since_ms = ending.status, self.now.ms
         self.drain = None

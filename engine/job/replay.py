@@ -85,7 +85,7 @@ def replay(parts: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Step]:
             number += 1
             monotonic, ms = content["at"]
             began = monotonic if number == 1 else began
-            event, now = brain.hear(content)
+            event, now = brain.handle(content)
             yield Step(number, monotonic - began, ms, event, content["said"], now)
     if brain is None:
         raise ReplayError("there is no event in this log")
@@ -127,11 +127,11 @@ class _Brain:
         self._drawn = _KnownRandom()
         self._brain = JobBrain(header["job"], config, self._planner, self._drawn, storage)
 
-    def hear(self, content: Mapping[str, Any]) -> tuple[str, Sequence[str] | None]:
+    def handle(self, content: Mapping[str, Any]) -> tuple[str, Sequence[str] | None]:
         """Tell it an event: in words, and what it says."""
         event: ev.Event = decode(content["event"])
         if not self.is_whole:
-            return _told(event), None
+            return _event_text(event), None
         self._planner.answers.update((key, decode(answer)) for key, answer in content.get("asked", ()))
         self._drawn.numbers = list(content.get("drawn", ()))
         try:
@@ -139,11 +139,11 @@ class _Brain:
         except Exception as error:
             # The brain that was recorded did not: this is a difference, and there is nothing left to compare.
             self.is_whole = False
-            return _told(event), [f"{type(error).__name__}: {error}"]
-        return _told(event), [describe(one) for one in said]
+            return _event_text(event), [f"{type(error).__name__}: {error}"]
+        return _event_text(event), [describe(one) for one in said]
 
 
-def _told(event: ev.Event) -> str:
+def _event_text(event: ev.Event) -> str:
     """An event in words, with those of its error."""
     error = getattr(event, "error", None)
     return describe(event) if error is None else f"{describe(event)} {error}"

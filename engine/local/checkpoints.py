@@ -48,7 +48,7 @@ class LocalCheckpoints:
         folder: where they are.
         execution: its subtasks.
         mail: where its work waits.
-        hear: takes what has happened.
+        handle: takes events.
         tell: calls subtasks.
         discard_rows: removes what sinks have prepared and nobody will commit.
     """
@@ -58,7 +58,7 @@ class LocalCheckpoints:
         folder: JobFolder,
         execution: LocalExecution,
         mail: Mailbox,
-        hear: Callable[[ev.Event], None],
+        handle: Callable[[ev.Event], None],
         tell: Tell,
         discard_rows: Callable[[], None],
     ) -> None:
@@ -66,7 +66,7 @@ class LocalCheckpoints:
         self._store = folder.store
         self._execution = execution
         self._mail = mail
-        self._hear = hear
+        self._handle = handle
         self._tell = tell
         self._discard_rows = discard_rows
         self._background: dict[Place, _Background] = {}
@@ -97,7 +97,7 @@ class LocalCheckpoints:
                 post(MailKind.WRITE_END, partial(self._write_end, instruction))
 
     def _report(self, kind: MailKind, event: ev.Event) -> None:
-        self._mail.post(kind, partial(self._hear, event))
+        self._mail.post(kind, partial(self._handle, event))
 
     # Storage
 

@@ -80,7 +80,7 @@ class LocalManager:
             from penstock.engine.local.checkpoints import LocalCheckpoints
 
             self._checkpoints = LocalCheckpoints(
-                folder, self.execution, self.mail, self._hear, self._to_subtasks, self._discard_rows
+                folder, self.execution, self.mail, self._handle, self._to_subtasks, self._discard_rows
             )
         self._room: Room = EndlessRoom() if room is None else room
         self._deployment = LocalDeployment(
@@ -98,7 +98,7 @@ class LocalManager:
         if storage is None:
             # There is nowhere to keep it.
             self.log.close()
-        self._hear(ev.Began())
+        self._handle(ev.Began())
 
     def begin(self) -> None:
         """Let the job come so far that it runs, or will never; no task is stepped before."""
@@ -108,7 +108,7 @@ class LocalManager:
     def ask(self, command: ev.Command) -> int:
         """Ask for something; the number under which `answers` will have what came of it."""
         self._asked += 1
-        self._hear(ev.Asked(self._asked, command))
+        self._handle(ev.Asked(self._asked, command))
         return self._asked
 
     def lose(self, place: Place, error: PenstockError) -> None:
@@ -122,7 +122,7 @@ class LocalManager:
 
     def leave(self, places: Sequence[Place]) -> None:
         """The processes of these subtasks are about to be lost."""
-        self._hear(ev.Leaving(tuple(places)))
+        self._handle(ev.Leaving(tuple(places)))
 
     # Steps
 
@@ -132,7 +132,7 @@ class LocalManager:
         self.execution.wake_due()
         deadline = self.brain.deadline
         if deadline is not None and deadline <= now:
-            self._hear(ev.Ticked())
+            self._handle(ev.Ticked())
         if self._log_writer is not None:
             self._log_writer.write_if_due(self.brain)
         if self.brain.ended:
@@ -175,7 +175,7 @@ class LocalManager:
 
     # Instructions
 
-    def _hear(self, event: ev.Event) -> None:
+    def _handle(self, event: ev.Event) -> None:
         moment = ev.Moment(self._clock.monotonic(), self._clock.now_ms())
         said = self.brain.handle(event, moment)
         self.log.add(event, moment, said)
@@ -183,7 +183,7 @@ class LocalManager:
             self._carry_out(instruction)
 
     def _post(self, kind: MailKind, event: ev.Event) -> None:
-        self.mail.post(kind, partial(self._hear, event))
+        self.mail.post(kind, partial(self._handle, event))
 
     def _carry_out(self, instruction: say.Instruction) -> None:
         post = self.mail.post

@@ -126,7 +126,7 @@ class LocalJob(JobHandle):
         """The rows that are final now; those of an attempt that failed may not be."""
         results = self._manager.execution.results
         while results:
-            self._hear(results.popleft())
+            self._handle(results.popleft())
         if self._seen != self._brain.attempts.number:
             self._seen = self._brain.attempts.number
             for place, (attempt, restored) in self._brain.attempts.deployed.items():
@@ -135,7 +135,7 @@ class LocalJob(JobHandle):
         final = self._held.release_all() if self._brain.has_finished else self._held.release(self._brain.completed)
         return [*shown, *final]
 
-    def _hear(self, sent: ResultMessage) -> None:
+    def _handle(self, sent: ResultMessage) -> None:
         sent.release()
         self._follow(sent.place, sent.attempt, sent.restored)
         tagger = self._taggers.setdefault((sent.result, sent.place), EpochTagger(sent.restored))

@@ -116,13 +116,13 @@ class OperatorContext:
         shown = quoted(given)
         if len(shown) > _SHOWN_CHARACTERS:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
-        return self._told(error, shown, UserCodeError)
+        return self._located(error, shown, UserCodeError)
 
     def life_cycle_error(self, error: Exception, call: str) -> Exception:
         """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was."""
-        return self._told(error, call, LifeCycleError)
+        return self._located(error, call, LifeCycleError)
 
-    def _told(self, error: Exception, shown: str, kind: type[UserCodeError]) -> Exception:
+    def _located(self, error: Exception, shown: str, kind: type[UserCodeError]) -> Exception:
         if isinstance(error, UserCodeError):
             return error
         if isinstance(error, PenstockError):

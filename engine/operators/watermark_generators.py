@@ -55,7 +55,7 @@ class TimedInput:
         self._generator = _create(strategy.generation, context, clock)
         self.by_row: Final = _overrides(self._generator, "on_event")
         self.periodic: Final = _overrides(self._generator, "on_periodic_emit")
-        self._said = _Said()
+        self._said = _Output()
         self._timed_out = False
         self.watermark = MIN_TIMESTAMP
         self.idle = False
@@ -158,7 +158,7 @@ def _spread(times: pa.Int64Array, good: pa.BooleanArray) -> pa.Int64Array:
     return pa.array(spread)
 
 
-class _Said:
+class _Output:
     """What a generator said last; the `WatermarkOutput` that it is given."""
 
     def __init__(self) -> None:

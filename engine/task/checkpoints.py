@@ -168,7 +168,7 @@ class TaskCheckpoints:
             self._input_ended = True
             if self._gate is not None:
                 self._gate.discard_input()
-            words = (Watermark(MAX_TIMESTAMP), EndOfInput()) if self._source is None else self._source.last_words
+            words = (Watermark(MAX_TIMESTAMP), EndOfInput()) if self._source is None else self._source.final_controls
             for word in words:
                 self._router.broadcast(word)
 
@@ -256,7 +256,7 @@ class TaskCheckpoints:
         # where an older checkpoint counts on the end behind them.
         overtakes = barrier.mode is CheckpointMode.UNALIGNED and not self._end_is_barrier
         self._end_is_barrier = not overtakes
-        overtaken = self._router.hurry_past_end(barrier) if overtakes else {}
+        overtaken = self._router.overtake_past_end(barrier) if overtakes else {}
         self._capture(barrier, self._clock.monotonic(), overtaken, finished=True)
 
     def _capture(
@@ -325,7 +325,7 @@ class TaskCheckpoints:
         if begun.leaves_until < math.inf:
             begun.leaves_until = math.inf
             barrier = replace(begun.capture.barrier, mode=CheckpointMode.UNALIGNED)
-            self._add_sent(begun, self._router.hurry(barrier))
+            self._add_sent(begun, self._router.overtake_later(barrier))
 
     def _add_sent(self, begun: _Begun, overtaken: Mapping[str, list[Batch]]) -> None:
         for uid, batches in overtaken.items():

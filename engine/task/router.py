@@ -216,7 +216,7 @@ class Router:
                 edge.broadcast(barrier)
         return _overtake(barrier, [(edge, edge.buffers) for edge in self._edges if edge.overtakable])
 
-    def hurry(self, barrier: Barrier) -> dict[str, list[Batch]]:
+    def overtake_later(self, barrier: Barrier) -> dict[str, list[Batch]]:
         """Let a barrier that waits in the buffers overtake the rows before it; returns those, by exchange."""
         waiting = [
             (edge, [buffer for buffer in edge.buffers if buffer.holds(barrier.checkpoint)])
@@ -225,7 +225,7 @@ class Router:
         ]
         return _overtake(barrier, waiting)
 
-    def hurry_past_end(self, barrier: Barrier) -> dict[str, list[Batch]]:
+    def overtake_past_end(self, barrier: Barrier) -> dict[str, list[Batch]]:
         """The same for a task that has ended: where rows and the end wait, the barrier goes before them."""
         waiting = [
             (edge, [buffer for buffer in edge.buffers if not buffer.empty]) for edge in self._edges if edge.overtakable

@@ -104,7 +104,7 @@ class SourceHead:
         self._pace = pace
 
     @property
-    def last_words(self) -> Sequence[Control]:
+    def final_controls(self) -> Sequence[Control]:
         """What it says at the end of input."""
         return tuple(self._last_words)
 

@@ -89,7 +89,7 @@ def _all(info: JobInfo) -> list[dict[str, Any]]:
     """Each rescale, the newest first, as the history has it."""
     rescales = [(place, one) for place, one in enumerate(info.restart_history) if one.kind == "rescale"]
     told = [
-        _told(info, number, one, info.restart_history[place + 1 :])
+        _as_json(info, number, one, info.restart_history[place + 1 :])
         for number, (place, one) in enumerate(rescales, start=1)
     ]
     if told and told[-1]["terminalState"] in ("COMPLETED", None):
@@ -97,7 +97,7 @@ def _all(info: JobInfo) -> list[dict[str, Any]]:
     return told[::-1]
 
 
-def _told(info: JobInfo, number: int, one: RestartInfo, later: Sequence[RestartInfo]) -> dict[str, Any]:
+def _as_json(info: JobInfo, number: int, one: RestartInfo, later: Sequence[RestartInfo]) -> dict[str, Any]:
     state, reason, end_ms = _outcome(info, one, later)
     place = f"penstock:{info.id}:rescale:{one.at_ms}"
     return {

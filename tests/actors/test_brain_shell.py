@@ -69,7 +69,7 @@ async def until_running(shell: BrainShell) -> None:
 def test_a_job_runs_to_its_end_and_says_how_it_ended() -> None:
     async def use(shell: BrainShell) -> JobStatus:
         await until_running(shell)
-        shell.hear(ev.TaskFinished(A, shell.brain.attempts.number))
+        shell.handle(ev.TaskFinished(A, shell.brain.attempts.number))
         return (await shell.report).status
 
     execution = FakeExecution()
@@ -116,7 +116,7 @@ def test_what_a_job_refuses_is_raised_where_it_was_asked() -> None:
 def test_an_error_of_a_function_that_no_restart_mends_ends_the_job() -> None:
     async def use(shell: BrainShell) -> Any:
         await until_running(shell)
-        shell.hear(ev.TaskFailed(A, shell.brain.attempts.number, RecordError("row 7 has no key")))
+        shell.handle(ev.TaskFailed(A, shell.brain.attempts.number, RecordError("row 7 has no key")))
         return await shell.report
 
     execution = FakeExecution()

@@ -49,7 +49,7 @@ class FakeShell:
     async def change(self) -> None:
         await self.changed.wait()
 
-    def hear(self, event: ev.Event) -> None:
+    def handle(self, event: ev.Event) -> None:
         self.heard.append(event)
 
 

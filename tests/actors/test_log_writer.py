@@ -70,7 +70,7 @@ def test_what_matters_is_written_soon_and_the_rest_later(monkeypatch: pytest.Mon
         writer.on_event(3)
         await _until_idle()
         assert storage.events() == 3
-        shell.hear(ev.Ticked())
+        shell.handle(ev.Ticked())
         writer.on_event(3)
         await _until_idle()
         assert storage.events() == 3
@@ -94,7 +94,7 @@ def test_a_storage_that_refuses_is_told_once_and_tried_again(caplog: pytest.LogC
         shell, storage = Shell().run(), Storage([CheckpointError("no space"), CheckpointError("no space")])
         writer = _writer(shell, storage)
         for _ in range(3):
-            shell.hear(ev.Ticked())
+            shell.handle(ev.Ticked())
             await writer.finish(3)
         assert storage.events() == 6
         assert shell.log.is_open

@@ -93,7 +93,7 @@ class _Telemetry:
 
 
 @dataclass(slots=True)
-class _Told:
+class _Sent:
     """What a lineage server knows of a job: the kind of the last event, and when that was sent; at first its begin."""
 
     kind: str
@@ -107,28 +107,28 @@ class _Lineage:
         self._receiver = _Receiver(url, "/api/v1/lineage", {} if key is None else {"Authorization": f"Bearer {key}"})
         self._namespace = namespace
         self._every = every
-        self._told: dict[str, _Told] = {}
+        self._sent: dict[str, _Sent] = {}
 
     def send(self, views: Sequence[JobView], now: float, now_ms: int) -> None:
         """Send what is due; arguments as for `Exporter.send`."""
         for view in views:
             self._send_job(view, now, now_ms)
         known = {view.info.id for view in views}
-        self._told = {job: told for job, told in self._told.items() if job in known}
+        self._sent = {job: sent for job, sent in self._sent.items() if job in known}
 
     def _send_job(self, view: JobView, now: float, now_ms: int) -> None:
         info = view.info
         if not info.tasks and not info.status.ended:
-            # It reads and writes nothing yet that could be told.
+            # It reads and writes nothing yet that could be sent.
             return
-        if info.id not in self._told:
+        if info.id not in self._sent:
             if not self._receiver.takes(begin_event(info, view.began_ms, self._namespace), now):
                 return
-            self._told[info.id] = _Told("", now - self._every)
-        told, event = self._told[info.id], state_event(info, now_ms, self._namespace)
-        is_due = now - told.at >= self._every and not info.status.ended
-        if (event["eventType"] != told.kind or is_due) and self._receiver.takes(event, now):
-            told.kind, told.at = event["eventType"], now
+            self._sent[info.id] = _Sent("", now - self._every)
+        sent, event = self._sent[info.id], state_event(info, now_ms, self._namespace)
+        is_due = now - sent.at >= self._every and not info.status.ended
+        if (event["eventType"] != sent.kind or is_due) and self._receiver.takes(event, now):
+            sent.kind, sent.at = event["eventType"], now
 
 
 class Exporter:

@@ -326,7 +326,7 @@ class LastWordsSpec(OperatorSpec):
         return "last words"
 
 
-def last_words(loop: DataStream) -> Streams:
+def final_controls(loop: DataStream) -> Streams:
     spoken = loop._add(LastWordsSpec(), loop.schema)
     return spoken.filter(col("n") == 1), spoken
 
@@ -334,14 +334,14 @@ def last_words(loop: DataStream) -> Streams:
 @pytest.mark.parametrize("mode", MODES)
 def test_rows_that_come_back_when_the_loop_has_ended_are_not_lost_in_silence(mode: IterationMode) -> None:
     env = local_environment(1)
-    env.from_collection([{"n": 0}]).iterate(last_words, mode).collect()
+    env.from_collection([{"n": 0}]).iterate(final_controls, mode).collect()
     with pytest.raises(JobFailedError, match="1 rows were fed back when the loop had ended"):
         env.execute()
 
 
 def test_rows_that_come_back_behind_the_last_superstep_are_dropped() -> None:
     env = local_environment(1)
-    out = env.from_collection([{"n": 0}]).iterate(last_words, BulkSynchronous(), max_supersteps=2).collect()
+    out = env.from_collection([{"n": 0}]).iterate(final_controls, BulkSynchronous(), max_supersteps=2).collect()
     assert [row["n"] for row in out] == [0, 1]
 
 

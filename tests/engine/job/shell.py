@@ -90,7 +90,7 @@ class Shell:
         self.new: Sequence[say.Instruction] = ()
         self._requests = 0
 
-    def hear(self, *events: ev.Event) -> Sequence[say.Instruction]:
+    def handle(self, *events: ev.Event) -> Sequence[say.Instruction]:
         """Tell the brain; what it says to the last event."""
         for event in events:
             moment = ev.Moment(self.now, round(self.now * 1000))
@@ -102,7 +102,7 @@ class Shell:
     def wait(self, seconds: float) -> Sequence[say.Instruction]:
         """Let time pass."""
         self.now += seconds
-        return self.hear(ev.Ticked())
+        return self.handle(ev.Ticked())
 
     def last(self, kind: type[I]) -> I:
         """The newest instruction of a kind."""
@@ -116,25 +116,25 @@ class Shell:
 
     def run(self, claim: Claim | None = None) -> Shell:
         """Begin, take over and deploy."""
-        self.hear(ev.Began())
+        self.handle(ev.Began())
         if self.count(say.TakeOver):
-            self.hear(ev.Claimed(claim or Claim(1, 1)))
+            self.handle(ev.Claimed(claim or Claim(1, 1)))
         return self.deployed()
 
     def deployed(self) -> Shell:
         """What was told to be deployed runs."""
-        self.hear(ev.Deployed(self.last(say.Deploy).attempt))
+        self.handle(ev.Deployed(self.last(say.Deploy).attempt))
         return self
 
     def cancelled(self) -> Shell:
         """What was told to be cancelled runs no more."""
-        self.hear(ev.Cancelled(self.last(say.Cancel).number))
+        self.handle(ev.Cancelled(self.last(say.Cancel).number))
         return self
 
     def fail(self, place: Place | None = (2, 1), error: PenstockError = DEAD) -> Sequence[say.Instruction]:
         """A subtask fails."""
         attempt = 0 if place is None else self.brain.attempts.deployed[place][0]
-        return self.hear(ev.TaskFailed(place, attempt, error))
+        return self.handle(ev.TaskFailed(place, attempt, error))
 
     def restart(self) -> Shell:
         """What failed has ended, and runs again."""
@@ -145,13 +145,13 @@ class Shell:
     def finish(self) -> Sequence[say.Instruction]:
         """All subtasks emit everything."""
         for place, (attempt, _) in sorted(self.brain.attempts.deployed.items()):
-            self.hear(ev.TaskFinished(place, attempt))
+            self.handle(ev.TaskFinished(place, attempt))
         return self.new
 
     def ask(self, command: ev.Command) -> int:
         """A user asks for something; the number of the request."""
         self._requests += 1
-        self.hear(ev.Asked(self._requests, command))
+        self.handle(ev.Asked(self._requests, command))
         return self._requests
 
     def answers(self, request: int) -> list[object]:
@@ -165,32 +165,32 @@ class Shell:
         for task, subtask in inject.places:
             parallelism = sum(place[0] == task for place in inject.places)
             handle = SubtaskHandle(task, subtask, parallelism, (OperatorHandle(uids[task], uids[task]),))
-            self.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, (task, subtask), handle))
+            self.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, (task, subtask), handle))
         return self.last(say.WriteManifest)
 
     def store(self) -> int:
         """The newest checkpoint is taken, and its manifest written; its number."""
         number = self.acknowledge().checkpoint.checkpoint
-        self.hear(ev.Stored(number, f"memory://{number}"))
+        self.handle(ev.Stored(number, f"memory://{number}"))
         return number
 
     def preloaded(self) -> Shell:
         """The state of a live rescale is taken in: the checkpoint is under way behind which its tasks stop."""
         self.store()
         preload = self.last(say.Preload)
-        self.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+        self.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
         return self
 
     def commit(self) -> Sequence[say.Instruction]:
         """Those who were told to commit have done so."""
         commit = self.last(say.Commit)
         for place in commit.places:
-            self.hear(ev.Committed(commit.checkpoint, place, self.brain.attempts.deployed[place][0]))
+            self.handle(ev.Committed(commit.checkpoint, place, self.brain.attempts.deployed[place][0]))
         return self.new
 
     def take_down(self) -> Shell:
         """The job's end is carried out."""
-        self.hear(ev.TakenDown())
+        self.handle(ev.TakenDown())
         if isinstance(self.said[-1], say.WriteEnd):
-            self.hear(ev.EndWritten())
+            self.handle(ev.EndWritten())
         return self

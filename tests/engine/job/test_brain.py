@@ -95,7 +95,7 @@ def test_who_was_told_to_commit_and_was_not_heard_of_is_told_again_before_the_jo
     shell = Shell(interval_ms=60_000).run()
     shell.finish()
     number = shell.store()
-    shell.hear(ev.Committed(number, (2, 0), shell.brain.attempts.number))
+    shell.handle(ev.Committed(number, (2, 0), shell.brain.attempts.number))
     assert shell.brain.deadline == shell.now + RETRY_SECONDS
     shell.wait(RETRY_SECONDS)
     assert shell.new == (say.Commit(number, ((2, 1),)),)
@@ -107,7 +107,7 @@ def test_a_last_checkpoint_that_fails_is_taken_again() -> None:
     shell = Shell().run()
     shell.finish()
     number = shell.acknowledge().checkpoint.checkpoint
-    shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+    shell.handle(ev.StoreFailed(number, CheckpointError("no space left")))
     shell.restart()
     assert shell.brain.status is JobStatus.RUNNING
 
@@ -117,9 +117,9 @@ def test_the_job_ends_only_once_a_manifest_under_way_is_written() -> None:
     shell.wait(1.0)
     number = shell.acknowledge().checkpoint.checkpoint
     request = shell.ask(ev.CancelJob())
-    shell.hear(ev.TakenDown())
+    shell.handle(ev.TakenDown())
     assert not shell.count(say.WriteEnd)
-    shell.hear(ev.Stored(number, "memory://1"), ev.EndWritten())
+    shell.handle(ev.Stored(number, "memory://1"), ev.EndWritten())
     assert shell.count(say.WriteEnd) == 1
     assert (shell.brain.status, shell.answers(request)) == (JobStatus.CANCELLED, [True])
 
@@ -143,18 +143,18 @@ def test_a_cancelled_job_keeps_its_checkpoints_where_it_is_told_to(retain: bool)
 
 def test_who_is_cancelled_before_it_has_begun_ends_what_the_manager_before_has_left() -> None:
     shell = Shell()
-    shell.hear(ev.Began())
+    shell.handle(ev.Began())
     shell.ask(ev.CancelJob())
-    shell.hear(ev.TakenDown())
+    shell.handle(ev.TakenDown())
     assert not shell.brain.ended
-    shell.hear(ev.Claimed(Claim(2, 5)))
+    shell.handle(ev.Claimed(Claim(2, 5)))
     assert shell.last(say.WriteEnd) == say.WriteEnd(2, JobStatus.CANCELLED, "", True)
     assert not shell.count(say.Deploy)
 
 
 def test_a_job_that_has_ended_under_a_manager_before_is_not_begun_again() -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "finished")))
+    shell.handle(ev.Began(), ev.Claimed(Claim(2, 5, (), "finished")))
     shell.take_down()
     assert (shell.brain.status, shell.count(say.Deploy)) == (JobStatus.FINISHED, 0)
 
@@ -162,21 +162,21 @@ def test_a_job_that_has_ended_under_a_manager_before_is_not_begun_again() -> Non
 @pytest.mark.parametrize("retains", [False, True])
 def test_what_a_job_that_was_cancelled_is_to_keep_is_kept_by_the_next_manager_too(retains: bool) -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "cancelled", retains=retains)))
+    shell.handle(ev.Began(), ev.Claimed(Claim(2, 5, (), "cancelled", retains=retains)))
     shell.take_down()
     assert shell.last(say.WriteEnd).discards == (not retains)
 
 
 def test_an_error_that_was_written_down_is_told_on() -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.Claimed(Claim(2, 5, (), "failed", "the disk is gone")))
+    shell.handle(ev.Began(), ev.Claimed(Claim(2, 5, (), "failed", "the disk is gone")))
     shell.take_down()
     assert (shell.brain.status, str(shell.brain.error)) == (JobStatus.FAILED, "the disk is gone")
 
 
 def test_a_folder_that_cannot_be_taken_over_fails_the_job_and_is_left_alone() -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.ClaimFailed(CheckpointCorruptError("damaged")), ev.TakenDown())
+    shell.handle(ev.Began(), ev.ClaimFailed(CheckpointCorruptError("damaged")), ev.TakenDown())
     assert (shell.brain.status, shell.brain.ended, shell.count(say.WriteEnd)) == (JobStatus.FAILED, True, 0)
     assert describe_checkpoints(shell.brain, "file:///before", None) == CheckpointsInfo(restored_url="file:///before")
 
@@ -207,7 +207,7 @@ def test_a_restart_waits_for_what_ran_for_its_delay_and_for_manifests() -> None:
     assert shell.count(say.Deploy) == 1, "what ran may still do so"
     shell.cancelled()
     assert shell.count(say.Deploy) == 1, "the manifest may be there in a moment"
-    shell.hear(ev.Stored(number, "memory://1"))
+    shell.handle(ev.Stored(number, "memory://1"))
     assert shell.count(say.Deploy) == 2
     assert shell.brain.attempts.restored == number
 
@@ -217,7 +217,7 @@ def test_what_is_heard_of_an_attempt_that_has_ended_means_nothing() -> None:
     old = shell.brain.attempts.number
     shell.fail()
     shell.restart()
-    shell.hear(ev.TaskFailed((1, 0), old, DEAD), *(ev.TaskFinished(place, old) for place in ALL), ev.Deployed(old))
+    shell.handle(ev.TaskFailed((1, 0), old, DEAD), *(ev.TaskFinished(place, old) for place in ALL), ev.Deployed(old))
     assert shell.brain.status is JobStatus.RUNNING
     assert not shell.brain.attempts.finished
 
@@ -237,7 +237,7 @@ def test_regions_that_fail_one_after_the_other_restart_together() -> None:
     shell = Shell(TwoTasks(regions=True)).run()
     shell.fail((2, 1))
     shell.fail((1, 0))
-    shell.hear(ev.Cancelled(1), ev.Cancelled(2))
+    shell.handle(ev.Cancelled(1), ev.Cancelled(2))
     shell.wait(0.2)
     assert shell.last(say.Deploy).places == ALL
     assert shell.brain.restarts.failures == 1
@@ -245,10 +245,10 @@ def test_regions_that_fail_one_after_the_other_restart_together() -> None:
 
 def test_what_fails_while_it_is_deployed_restarts_once_the_deployment_is_over() -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.Claimed(Claim(1, 1)))
+    shell.handle(ev.Began(), ev.Claimed(Claim(1, 1)))
     attempt = shell.last(say.Deploy).attempt
-    assert shell.hear(ev.TaskFailed((1, 0), attempt, DEAD)) == ()
-    shell.hear(ev.Deployed(attempt))
+    assert shell.handle(ev.TaskFailed((1, 0), attempt, DEAD)) == ()
+    shell.handle(ev.Deployed(attempt))
     assert shell.brain.status is JobStatus.RESTARTING
     shell.restart()
     assert shell.brain.status is JobStatus.RUNNING
@@ -275,7 +275,7 @@ def test_who_was_fenced_writes_nothing_down() -> None:
     shell = Shell().run()
     shell.wait(1.0)
     number = shell.acknowledge().checkpoint.checkpoint
-    shell.hear(ev.StoreFailed(number, FencedError("another manager")), ev.TakenDown())
+    shell.handle(ev.StoreFailed(number, FencedError("another manager")), ev.TakenDown())
     assert (shell.brain.ended, shell.count(say.WriteEnd), shell.count(say.Commit)) == (True, 0, 0)
 
 
@@ -284,7 +284,7 @@ def test_who_was_fenced_writes_nothing_down() -> None:
 def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them(savepoint: bool, epoch: int) -> None:
     shell = Shell().run(Claim(epoch, 1))
     if savepoint:
-        shell.hear(ev.FolderChecked(shell.ask(ev.TakeSavepoint()), "memory://s"))
+        shell.handle(ev.FolderChecked(shell.ask(ev.TakeSavepoint()), "memory://s"))
         shell.store()
     shell.ask(ev.CancelJob())
     shell.take_down()
@@ -294,14 +294,14 @@ def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them
 
 def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() -> None:
     shell = Shell()
-    shell.hear(ev.Began(), ev.Claimed(Claim(1, 1)))
-    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    shell.handle(ev.Began(), ev.Claimed(Claim(1, 1)))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
     assert shell.count(say.TakeDown) == 1
     shell = Shell().run()
     shell.fail()
     shell.cancelled()
     shell.wait(0.2)
-    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
     assert (shell.count(say.TakeDown), shell.brain.status) == (0, JobStatus.RESTARTING)
     (restart,) = shell.brain.restarts.to_dicts()
     assert restart["cause"] == "the process died; then: no room"
@@ -310,10 +310,10 @@ def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() 
 def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:
     shell = Shell(restarts=0).run()
     attempt = shell.brain.attempts.number
-    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    shell.handle(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
     assert not shell.count(say.TakeDown)
     explained = WorkerLostError("the process died: out of memory")
-    shell.hear(ev.Explained((2, 1), attempt, explained))
+    shell.handle(ev.Explained((2, 1), attempt, explained))
     shell.take_down()
     assert shell.brain.error is explained
 
@@ -325,7 +325,7 @@ def test_an_error_that_is_explained_while_the_others_are_still_being_started_end
     shell.wait(0.2)
     other = shell.brain.attempts.deployed[(2, 1)][0]
     explained = WorkerLostError("the process died: out of memory")
-    shell.hear(ev.TaskFailed((2, 1), other, DEAD, is_explained=False), ev.Explained((2, 1), other, explained))
+    shell.handle(ev.TaskFailed((2, 1), other, DEAD, is_explained=False), ev.Explained((2, 1), other, explained))
     shell.deployed()
     shell.take_down()
     assert (shell.brain.status, shell.brain.error) == (JobStatus.FAILED, explained)
@@ -334,9 +334,9 @@ def test_an_error_that_is_explained_while_the_others_are_still_being_started_end
 def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
     shell = Shell().run()
     attempt = shell.brain.attempts.number
-    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    shell.handle(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
     shell.restart()
-    shell.hear(ev.Explained((2, 1), attempt, WorkerLostError("the process died: out of memory")))
+    shell.handle(ev.Explained((2, 1), attempt, WorkerLostError("the process died: out of memory")))
     assert [one["cause"] for one in shell.brain.restarts.to_dicts()] == ["the process died: out of memory"]
 
 
@@ -344,16 +344,16 @@ def test_a_restart_that_is_explained_later_says_all_in_the_end() -> None:
 def test_an_explanation_is_told_where_it_says_more(known: str, warnings: int) -> None:
     shell = Shell().run()
     attempt = shell.brain.attempts.number
-    shell.hear(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
+    shell.handle(ev.TaskFailed((2, 1), attempt, DEAD, is_explained=False))
     shell.restart()
-    shell.hear(ev.Explained((2, 1), attempt, WorkerLostError(known)))
+    shell.handle(ev.Explained((2, 1), attempt, WorkerLostError(known)))
     assert shell.count(say.Warn) == warnings
 
 
 def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_checkpoint() -> None:
     first = Shell().run()
     first.ask(ev.RescaleJob(3))
-    first.hear(ev.Prepared(1))
+    first.handle(ev.Prepared(1))
     first.preloaded()
     first.store()
     first.restart()
@@ -369,7 +369,7 @@ def test_a_manager_that_takes_over_resumes_at_the_parallelism_of_the_newest_chec
 def test_a_manager_that_takes_over_knows_which_operator_had_been_rescaled() -> None:
     first = Shell().run()
     first.ask(ev.RescaleJob({"sink": 3}))
-    first.hear(ev.Prepared(1))
+    first.handle(ev.Prepared(1))
     first.preloaded()
     first.store()
     first.restart()
@@ -389,7 +389,7 @@ def test_a_checkpoint_that_came_too_late_to_a_subtask_is_asked_for_again() -> No
     request = shell.ask(ev.TakeCheckpoint())
     inject = shell.last(say.Inject)
     late = ev.Declined(inject.attempt, inject.barrier.checkpoint, (1, 0), "", AbortReason.OVERTAKEN)
-    shell.hear(late)
+    shell.handle(late)
     assert shell.last(say.Inject).barrier.checkpoint == inject.barrier.checkpoint + 1
     number = shell.store()
     assert shell.answers(request) == [f"memory://{number}"]
@@ -399,7 +399,7 @@ def test_a_savepoint_goes_to_a_folder_that_can_be_written() -> None:
     shell = Shell().run()
     request = shell.ask(ev.TakeSavepoint("somewhere"))
     assert shell.new == (say.CheckFolder(request, "somewhere"),)
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     inject = shell.last(say.Inject)
     assert (inject.barrier.kind, inject.directory) == (SnapshotKind.SAVEPOINT, "file:///somewhere")
     number = shell.store()
@@ -409,7 +409,7 @@ def test_a_savepoint_goes_to_a_folder_that_can_be_written() -> None:
 def test_a_stop_is_answered_when_the_job_has_ended() -> None:
     shell = Shell().run()
     request = shell.ask(ev.StopJob())
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     number = shell.store()
     assert not shell.answers(request)
     shell.commit()
@@ -420,10 +420,10 @@ def test_a_stop_is_answered_when_the_job_has_ended() -> None:
 def test_a_job_never_runs_again_behind_the_savepoint_that_stopped_it() -> None:
     shell = Shell().run()
     request = shell.ask(ev.StopJob())
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     number = shell.acknowledge().checkpoint.checkpoint
     shell.fail()
-    shell.hear(ev.Stored(number, "memory://stopped"))
+    shell.handle(ev.Stored(number, "memory://stopped"))
     shell.restart()
     shell.take_down()
     assert (shell.brain.status, shell.count(say.Deploy)) == (JobStatus.FAILED, 1)
@@ -434,7 +434,7 @@ def test_a_job_never_runs_again_behind_the_savepoint_that_stopped_it() -> None:
 def test_a_drain_ends_the_sources_and_then_the_job_with_a_savepoint() -> None:
     shell = Shell().run()
     request = shell.ask(ev.DrainJob())
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     assert shell.last(say.EndInput) == say.EndInput()
     shell.wait(5.0)
     assert not shell.count(say.Inject), "one now would have some sources ended, and lose what the others had to read"
@@ -452,13 +452,13 @@ def test_a_drain_that_cannot_end_with_its_savepoint_has_not_happened(how: str) -
     shell.wait(1.0)
     before = shell.store()
     request = shell.ask(ev.DrainJob())
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     shell.finish()
     if how == "a subtask fails":
         shell.fail()
     else:
         number = shell.acknowledge().checkpoint.checkpoint
-        shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+        shell.handle(ev.StoreFailed(number, CheckpointError("no space left")))
     (answer,) = shell.answers(request)
     assert isinstance(answer, CheckpointError)
     shell.restart()
@@ -473,18 +473,18 @@ def test_a_drain_whose_savepoint_is_being_written_when_the_job_fails_is_answered
 ) -> None:
     shell = Shell().run()
     request = shell.ask(ev.DrainJob())
-    shell.hear(ev.FolderChecked(request, "file:///somewhere"))
+    shell.handle(ev.FolderChecked(request, "file:///somewhere"))
     shell.finish()
     number = shell.acknowledge().checkpoint.checkpoint
     shell.fail()
     assert not shell.answers(request)
     if counts:
-        shell.hear(ev.Stored(number, f"memory://{number}"))
+        shell.handle(ev.Stored(number, f"memory://{number}"))
         shell.cancelled().wait(0.2)
         shell.take_down()
         assert shell.brain.status is JobStatus.FAILED
     else:
-        shell.hear(ev.StoreFailed(number, CheckpointError("no space left")))
+        shell.handle(ev.StoreFailed(number, CheckpointError("no space left")))
         shell.restart()
     (answer,) = shell.answers(request)
     assert isinstance(answer, CheckpointError)
@@ -511,7 +511,7 @@ def test_who_waits_when_the_job_ends_is_told_exactly_once() -> None:
     shell = Shell().run()
     requests = [shell.ask(one) for one in (ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.RescaleJob(3), ev.CancelJob())]
     shell.take_down()
-    shell.hear(ev.FolderChecked(requests[1], "file:///somewhere"))
+    shell.handle(ev.FolderChecked(requests[1], "file:///somewhere"))
     assert [len(shell.answers(request)) for request in requests] == [1, 1, 1, 1]
 
 
@@ -536,7 +536,7 @@ def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() ->
     prepare = shell.last(say.Prepare)
     assert (prepare.layout.scale, shell.brain.status) == (Scale(3), JobStatus.RUNNING)
     shell.now += 10.0
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     assert shell.last(say.Cancel).places == ALL
     shell.cancelled()
     deploy = shell.last(say.Deploy)
@@ -560,7 +560,7 @@ def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout
     shell.cancelled()
     shell.wait(1.0)
     assert shell.count(say.Deploy) == 1, "slots and processes are being changed"
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     shell.deployed()
     assert (len(shell.last(say.Deploy).places), len(shell.answers(request))) == (6, 1)
 
@@ -568,9 +568,9 @@ def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout
 def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
     shell = with_a_loop()
     request = rescaled(shell)
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     shell.cancelled()
-    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
     (answer,) = shell.answers(request)
     assert isinstance(answer, ClusterError)
     shell.restart()
@@ -580,6 +580,6 @@ def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
 def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
     shell = with_a_loop()
     request = rescaled(shell)
-    shell.hear(ev.PrepareFailed(request, JobError("does not fit")))
+    shell.handle(ev.PrepareFailed(request, JobError("does not fit")))
     assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)
     assert [str(one) for one in shell.answers(request)] == ["does not fit"]

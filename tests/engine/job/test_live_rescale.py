@@ -22,14 +22,14 @@ SOURCES = ((1, 0), (1, 1))
 def prepared(shell: Shell) -> int:
     """The sink is to get a third subtask, and the checkpoint for that is under way."""
     request = shell.ask(ev.RescaleJob({"sink": 3}))
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     shell.preloaded()
     return request
 
 
 def preloading(shell: Shell, took: float = 0.0) -> say.Preload:
     """The sink is to get a third subtask, and the checkpoint is there that is to be taken in, after so many seconds."""
-    shell.hear(ev.Prepared(shell.ask(ev.RescaleJob({"sink": 3}))))
+    shell.handle(ev.Prepared(shell.ask(ev.RescaleJob({"sink": 3}))))
     shell.now += took
     shell.store()
     return shell.last(say.Preload)
@@ -51,7 +51,7 @@ def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt(
     request = shell.ask(ev.RescaleJob({"sink": 3}))
     assert not shell.count(say.Inject), "nothing stops before all is prepared"
     shell.now += 7.0
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     assert not shell.last(say.Inject).barrier.replaced, "nor before what is there has been taken in"
     shell.preloaded()
     barrier = shell.last(say.Inject).barrier
@@ -81,7 +81,7 @@ def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt(
 def test_who_gets_fewer_subtasks_forgets_those_that_left() -> None:
     shell = Shell().run()
     shell.ask(ev.RescaleJob({"sink": 1}))
-    shell.hear(ev.Prepared(1))
+    shell.handle(ev.Prepared(1))
     shell.preloaded()
     shell.store()
     shell.cancelled()
@@ -98,10 +98,10 @@ def test_no_other_checkpoint_is_under_way_beside_it() -> None:
     shell.ask(ev.TakeCheckpoint())
     taken = shell.count(say.Inject)
     preload = shell.last(say.Preload)
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert not shell.last(say.Inject).barrier.replaced, "it waits for the one before"
     shell.store()
-    shell.hear(ev.Ticked())
+    shell.handle(ev.Ticked())
     assert shell.last(say.Inject).barrier.replaced
     asked = shell.ask(ev.TakeCheckpoint())
     shell.wait(5.0)
@@ -115,7 +115,7 @@ def test_those_who_will_own_the_state_take_in_what_is_there_first() -> None:
     latest = shell.brain.checkpoints and shell.brain.checkpoints.latest
     assert (preload.places, preload.checkpoint) == (NEW, latest)
     assert (shell.count(say.Inject), shell.count(say.Cancel)) == (1, 0), "nothing stops for it"
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert shell.last(say.Inject).barrier.replaced == {2}
 
 
@@ -126,9 +126,9 @@ def test_what_has_changed_is_taken_in_while_the_last_manifest_is_written() -> No
     preload = shell.last(say.Preload)
     assert (preload.checkpoint.checkpoint, preload.places) == (stored.checkpoint, NEW)
     assert not shell.count(say.Cancel), "it does not count yet"
-    shell.hear(ev.Preloaded(preload.request, stored.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, stored.checkpoint))
     assert not shell.count(say.Cancel)
-    shell.hear(ev.Stored(stored.checkpoint, "memory://it"))
+    shell.handle(ev.Stored(stored.checkpoint, "memory://it"))
     assert shell.last(say.Cancel).places == OLD
 
 
@@ -147,12 +147,12 @@ def test_they_do_so_again_as_long_as_that_takes_ever_less() -> None:
     preloading(shell, took=2.0)
     for took in (1.0, 0.5, 0.4):
         preload = shell.last(say.Preload)
-        shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+        shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
         assert not shell.last(say.Inject).barrier.replaced
         shell.now += took
         shell.store()
     preload = shell.last(say.Preload)
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert shell.last(say.Inject).barrier.replaced == {2}
     assert shell.count(say.Preload) == 4
 
@@ -160,20 +160,20 @@ def test_they_do_so_again_as_long_as_that_takes_ever_less() -> None:
 def test_what_somebody_says_late_of_another_checkpoint_means_nothing() -> None:
     shell = Shell().run()
     preload = preloading(shell)
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint - 1))
-    shell.hear(ev.Preloaded(preload.request + 1, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint - 1))
+    shell.handle(ev.Preloaded(preload.request + 1, preload.checkpoint.checkpoint))
     assert shell.count(say.Inject) == 1
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
-    shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert shell.count(say.Inject) == 2
 
 
 def test_without_a_checkpoint_to_take_in_it_goes_live_all_the_same() -> None:
     shell = Shell(tolerable_failures=1).run()
     request = shell.ask(ev.RescaleJob({"sink": 3}))
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     inject = shell.last(say.Inject)
-    shell.hear(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is slow"))
+    shell.handle(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is slow"))
     assert shell.last(say.Inject).barrier.replaced == {2}
     shell.store()
     assert shell.last(say.Cancel).places == OLD
@@ -183,7 +183,7 @@ def test_without_a_checkpoint_to_take_in_it_goes_live_all_the_same() -> None:
 def test_a_failure_while_state_is_taken_in_makes_it_a_rescale_by_a_restart(is_stored: bool) -> None:
     shell = Shell().run()
     request = shell.ask(ev.RescaleJob({"sink": 3}))
-    shell.hear(ev.Prepared(request))
+    shell.handle(ev.Prepared(request))
     if is_stored:
         shell.store()
     shell.fail((1, 0))
@@ -192,7 +192,7 @@ def test_a_failure_while_state_is_taken_in_makes_it_a_rescale_by_a_restart(is_st
     assert len(shell.answers(request)) == 1
     if is_stored:
         preload = shell.last(say.Preload)
-        shell.hear(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+        shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
     assert not shell.last(say.Inject).barrier.replaced, "it is over"
     assert shell.brain.status is JobStatus.RUNNING
 
@@ -213,7 +213,7 @@ def test_a_failure_while_its_manifest_is_written_does_so_too() -> None:
     number = shell.acknowledge().checkpoint.checkpoint
     shell.fail((1, 0))
     shell.cancelled()
-    shell.hear(ev.Stored(number, "memory://it"))
+    shell.handle(ev.Stored(number, "memory://it"))
     shell.wait(0.2)
     deploy = shell.deployed().last(say.Deploy)
     assert deploy.places == (*SOURCES, *NEW)
@@ -226,7 +226,7 @@ def test_a_checkpoint_that_cannot_be_taken_makes_it_a_rescale_by_a_restart() -> 
     shell = Shell().run()
     request = prepared(shell)
     inject = shell.last(say.Inject)
-    shell.hear(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
+    shell.handle(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
     shell.restart()
     assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
     assert len(shell.answers(request)) == 1
@@ -244,7 +244,7 @@ def test_a_failure_behind_the_checkpoint_restarts_the_new_layout_from_it(is_depl
         # The old sinks end already, so that only the sources are still to be ended.
         cancels = shell.last(say.Cancel)
         shell.fail((1, 1))
-        shell.hear(ev.Cancelled(cancels.number))
+        shell.handle(ev.Cancelled(cancels.number))
     shell.restart()
     deploy = shell.last(say.Deploy)
     assert (deploy.places, deploy.checkpoint is not None) == ((*SOURCES, *NEW), True)
@@ -259,8 +259,8 @@ def test_only_those_that_are_replaced_must_not_have_come_to_their_end(ended: tup
     inject = shell.last(say.Inject)
     for place in inject.places:
         handle = SubtaskHandle(*place, 2, (), (), place == ended)
-        shell.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
-    shell.hear(ev.Stored(inject.barrier.checkpoint, "memory://it"))
+        shell.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
+    shell.handle(ev.Stored(inject.barrier.checkpoint, "memory://it"))
     shell.cancelled()
     how = "live" if is_live else "by a restart: some of its subtasks had come to their end"
     assert shell.last(say.Deploy).places == (NEW if is_live else (*SOURCES, *NEW))

@@ -18,12 +18,12 @@ ALL = ((1, 0), (1, 1), (2, 0), (2, 1))
 
 def leaving(shell: Shell, places: tuple[tuple[int, int], ...] = SLOT) -> Shell:
     """The nodes of these subtasks are about to leave."""
-    shell.hear(ev.Leaving(places))
+    shell.handle(ev.Leaving(places))
     return shell
 
 
 def prepared(shell: Shell, is_live: bool = True) -> Shell:
-    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.handle(ev.Prepared(shell.last(say.Prepare).request))
     return shell.preloaded() if is_live else shell
 
 
@@ -73,7 +73,7 @@ def test_what_is_said_again_while_it_moves_changes_nothing() -> None:
 
 def test_it_is_tried_again_where_there_was_no_room() -> None:
     shell = leaving(Shell().run())
-    shell.hear(ev.PrepareFailed(shell.last(say.Prepare).request, ClusterError("no room")))
+    shell.handle(ev.PrepareFailed(shell.last(say.Prepare).request, ClusterError("no room")))
     assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)
     assert shell.count(say.Prepare) == 1
     leaving(shell)
@@ -84,7 +84,7 @@ def test_a_node_that_goes_before_others_are_there_costs_one_restart() -> None:
     shell = leaving(Shell().run())
     shell.fail((1, 1))
     shell.fail((2, 1))
-    shell.hear(ev.Cancelled(shell.last(say.Cancel).number))
+    shell.handle(ev.Cancelled(shell.last(say.Cancel).number))
     shell.wait(1.0)
     assert shell.count(say.Deploy) == 1, "slots and processes are being changed"
     prepared(shell, is_live=False)
@@ -100,8 +100,8 @@ def test_subtasks_that_have_come_to_their_end_move_with_the_others(ended: tuple[
     inject = shell.last(say.Inject)
     for place in inject.places:
         handle = SubtaskHandle(*place, 2, (), (), place == ended)
-        shell.hear(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
-    shell.hear(ev.Stored(inject.barrier.checkpoint, "memory://it"))
+        shell.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
+    shell.handle(ev.Stored(inject.barrier.checkpoint, "memory://it"))
     assert shell.last(say.Cancel).places == ALL
     assert history(shell)[0][1].endswith("all at a checkpoint")
 

@@ -25,7 +25,7 @@ def short(shell: Shell, room: int | None = 1) -> Shell:
     shell.fail()
     shell.cancelled()
     shell.wait(0.2)
-    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, NO_ROOM, room))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, NO_ROOM, room))
     return shell
 
 
@@ -48,8 +48,8 @@ def test_a_job_restarts_with_as_many_subtasks_as_there_is_room_for() -> None:
 def test_it_waits_for_room_beside_that_and_grows_back_behind_a_checkpoint() -> None:
     shell = runs_small()
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
-    shell.hear(ev.RoomFound())
-    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.handle(ev.RoomFound())
+    shell.handle(ev.Prepared(shell.last(say.Prepare).request))
     shell.preloaded()
     shell.store()
     shell.cancelled()
@@ -76,7 +76,7 @@ def test_without_storage_it_is_not_begun_from_its_beginning_with_fewer() -> None
     shell.fail()
     shell.cancelled()
     shell.wait(0.2)
-    shell.hear(ev.DeployFailed(shell.last(say.Deploy).attempt, NO_ROOM, 1))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, NO_ROOM, 1))
     shell.cancelled()
     shell.wait(0.2)
     assert len(shell.last(say.Deploy).places) == 4
@@ -85,16 +85,16 @@ def test_without_storage_it_is_not_begun_from_its_beginning_with_fewer() -> None
 @pytest.mark.parametrize("error", [JobError("processes do not start"), ClusterError("no room any more")])
 def test_room_that_is_gone_when_it_is_needed_is_waited_for_again(error: JobError) -> None:
     shell = runs_small()
-    shell.hear(ev.RoomFound())
+    shell.handle(ev.RoomFound())
     shell.store()
-    shell.hear(ev.PrepareFailed(shell.last(say.Prepare).request, error))
+    shell.handle(ev.PrepareFailed(shell.last(say.Prepare).request, error))
     assert (shell.count(say.AwaitRoom), shell.count(say.Cancel), shell.brain.status) == (2, 2, JobStatus.RUNNING)
 
 
 def test_a_failure_while_it_is_smaller_restarts_it_so_and_waits_for_room_anew() -> None:
     shell = runs_small()
     shell.fail((2, 0))
-    shell.hear(ev.RoomFound())
+    shell.handle(ev.RoomFound())
     assert not shell.count(say.Prepare)
     shell.restart()
     assert (list(shell.last(say.Deploy).places), shell.count(say.AwaitRoom)) == (SMALL, 2)
@@ -103,20 +103,20 @@ def test_a_failure_while_it_is_smaller_restarts_it_so_and_waits_for_room_anew() 
 def test_who_rescales_it_meanwhile_has_the_last_word() -> None:
     shell = runs_small()
     shell.ask(ev.RescaleJob(3))
-    shell.hear(ev.RoomFound())
-    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.handle(ev.RoomFound())
+    shell.handle(ev.Prepared(shell.last(say.Prepare).request))
     shell.preloaded()
     shell.store()
     shell.cancelled()
     shell.deployed()
-    shell.hear(ev.RoomFound())
+    shell.handle(ev.RoomFound())
     assert (shell.last(say.Deploy).layout.scale, shell.count(say.Prepare)) == (Scale(3), 1)
 
 
 def test_a_job_that_is_drained_stays_small() -> None:
     shell = runs_small()
     request = shell.ask(ev.DrainJob())
-    shell.hear(ev.FolderChecked(request, "memory://s"), ev.RoomFound())
+    shell.handle(ev.FolderChecked(request, "memory://s"), ev.RoomFound())
     assert not shell.count(say.Prepare)
 
 
@@ -127,8 +127,8 @@ def test_who_takes_it_over_waits_for_room_as_well() -> None:
     shell = Shell(min_parallelism=1).run(Claim(2, smaller.checkpoint + 1, (smaller,)))
     assert list(shell.last(say.Deploy).places) == SMALL
     assert shell.last(say.AwaitRoom).layout.scale == Scale()
-    shell.hear(ev.RoomFound())
-    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.handle(ev.RoomFound())
+    shell.handle(ev.Prepared(shell.last(say.Prepare).request))
     shell.preloaded()
     shell.store()
     shell.cancelled()
@@ -139,8 +139,8 @@ def test_who_takes_it_over_waits_for_room_as_well() -> None:
 
 def test_its_log_tells_the_same_when_it_is_replayed() -> None:
     shell = runs_small()
-    shell.hear(ev.RoomFound())
-    shell.hear(ev.Prepared(shell.last(say.Prepare).request))
+    shell.handle(ev.RoomFound())
+    shell.handle(ev.Prepared(shell.last(say.Prepare).request))
     shell.preloaded()
     shell.store()
     steps = list(replay([(0, shell.log.text().splitlines())]))
