@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.changelog import APPEND_ONLY
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.inputs import conformed, plain_columns
+from penstock.engine.operators.changelog.inputs import on_time, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
@@ -65,12 +65,7 @@ class TimeSort(Operator):
         self._context = context
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        assert batch.timestamps is not None, "a plan orders by event time where rows have it"
-        rows, times = conformed(batch.data, self._input), batch.timestamps.to_numpy()
-        late = times <= self._last
-        if late.any():
-            self._context.metrics.late_rows += int(late.sum())
-            rows, times = rows.filter(pa.array(~late)), times[~late]
+        rows, times = on_time(batch, self._input, self._last, self._context)
         if len(times):
             self._pending.append(rows, times)
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.changelog import APPEND_ONLY, WITH_BEFORE_IMAGES, ChangelogMode
-from penstock.engine.elements import with_types
+from penstock.engine.elements import Batch, with_types
+from penstock.engine.operators.base import OperatorContext
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.identity import coded_columns
 
@@ -26,6 +27,19 @@ def conformed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if chosen.schema.equals(schema):
         return chosen
     return with_types(chosen, schema)
+
+
+def on_time(
+    batch: Batch, schema: pa.Schema, watermark: int, context: OperatorContext
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    """The rows behind the watermark, of the types of `schema`, and their times; late ones are counted, and dropped."""
+    assert batch.timestamps is not None, "a plan orders by event time where rows have it"
+    rows, times = conformed(batch.data, schema), batch.timestamps.to_numpy()
+    late = times <= watermark
+    if late.any():
+        context.metrics.late_rows += int(late.sum())
+        rows, times = rows.filter(pa.array(~late)), times[~late]
+    return rows, times
 
 
 def accepted(takes: ChangelogMode) -> AbstractSet[ChangelogMode]:

@@ -22,7 +22,7 @@ from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, concat_rec
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.frames import NUMBERS, FrameFunction, Ordered, OverCall
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, on_time, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates, with_key_groups
@@ -150,12 +150,7 @@ class Over(Operator):
             self._forget(now)
             out.collect(Batch(self._results(rows, np.full(rows.num_rows, now)), batch.timestamps))
             return
-        assert batch.timestamps is not None, "a plan orders by event time where rows have it"
-        rows, times = conformed(batch.data, self._input), batch.timestamps.to_numpy()
-        late = times <= self._watermark
-        if late.any():
-            self._context.metrics.late_rows += int(late.sum())
-            rows, times = rows.filter(pa.array(~late)), times[~late]
+        rows, times = on_time(batch, self._input, self._watermark, self._context)
         if len(times):
             self._pending.append(rows, times)
 

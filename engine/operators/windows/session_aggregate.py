@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.cells.captured_sessions import CapturedSessions
 from penstock.engine.cells.counted_keys import CountedKeys, beside
@@ -29,7 +28,8 @@ from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
+from penstock.engine.operators.spec import OperatorTraits
+from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
@@ -42,7 +42,6 @@ from penstock.engine.operators.windows.window_aggregate import window_batch
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
-from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SessionWindows
 
 _START: Final = "__start"
@@ -54,25 +53,11 @@ _Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class SessionAggregateSpec(OperatorSpec):
-    """Creates the operator that aggregates over sessions.
-
-    Args:
-        windows, aggregation: what is computed; without keys, all rows are one group.
-        allowed_lateness_ms: how long a session that was emitted takes rows in.
-        late_tag: the side output for rows that come later still; None drops them.
-    """
-
-    windows: SessionWindows
-    aggregation: GroupedAggregation
-    allowed_lateness_ms: int = 0
-    late_tag: str | None = None
+class SessionAggregateSpec(AggregateSpec[SessionWindows]):
+    """Creates the operator that aggregates over sessions."""
 
     def create(self) -> SessionAggregate:
         return SessionAggregate(self)
-
-    def describe(self) -> str:
-        return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
 
     @property
     def traits(self) -> OperatorTraits:

@@ -32,7 +32,8 @@ from penstock.engine.elements import MIN_TIMESTAMP, Batch, Slices, Watermark, ta
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.relational import WindowTotals
-from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
+from penstock.engine.operators.spec import OperatorTraits
+from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
     WINDOW_STATE,
     changed_table,
@@ -45,7 +46,6 @@ from penstock.engine.row_numbers import Groups
 from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
-from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.assigners import SlicedWindows
 
 WINDOW_START: Final = "window_start"
@@ -89,25 +89,11 @@ def _pieces(windows: Iterable[tuple[int, list[_Int64s]]]) -> Iterator[tuple[int,
 
 
 @dataclass(frozen=True, slots=True)
-class WindowAggregateSpec(OperatorSpec):
-    """Creates the operator that aggregates over `windows`.
-
-    Args:
-        windows, aggregation: what is computed; without keys, all rows are one group.
-        allowed_lateness_ms: how long a window that was emitted takes rows in.
-        late_tag: the side output for rows that come later still; None drops them.
-    """
-
-    windows: SlicedWindows
-    aggregation: GroupedAggregation
-    allowed_lateness_ms: int = 0
-    late_tag: str | None = None
+class WindowAggregateSpec(AggregateSpec[SlicedWindows]):
+    """Creates the operator that aggregates over `windows`."""
 
     def create(self) -> WindowAggregate:
         return WindowAggregate(self)
-
-    def describe(self) -> str:
-        return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
 
     @property
     def traits(self) -> OperatorTraits:

@@ -1,0 +1,32 @@
+"""What both operators that aggregate over windows on whole batches are made from: that of sessions, and of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.texts import aggregates_text
+from penstock.engine.windows.base import WindowAssigner
+
+Windows = TypeVar("Windows", bound=WindowAssigner)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec(OperatorSpec, Generic[Windows]):
+    """Creates an operator that aggregates over windows of one family.
+
+    Args:
+        windows, aggregation: what is computed; without keys, all rows are one group.
+        allowed_lateness_ms: how long a window that was emitted takes rows in.
+        late_tag: the side output for rows that come later still; None drops them.
+    """
+
+    windows: Windows
+    aggregation: GroupedAggregation
+    allowed_lateness_ms: int = 0
+    late_tag: str | None = None
+
+    def describe(self) -> str:
+        return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"
