@@ -41,13 +41,17 @@ if TYPE_CHECKING:
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
 
+_DROPPED_SECONDS: Final = 1.0
+"""So long behind its successor's start, the state that ran before one that was taken in beside it is freed: a tenth of
+a second in which no row is processed."""
+
 
 class SubtaskActor:
     """One subtask in a process of its own. All methods run on the event loop."""
 
     def __init__(self) -> None:
         self._running: RunningTask | None = None
-        self._used = False
+        self._used = self._holds_old = False
         self._preloaded: asyncio.Task[Preloaded] | None = None
         self._lifeline: Lifeline | None = None
         self._log = TaskLog()
@@ -103,18 +107,17 @@ class SubtaskActor:
             this process.
         """
         await self.reset()
-        if self._used:
-            # The state that ran here refers to itself: without this it would stay beside the one that is restored.
-            gc.collect()
-            free_memory()
+        taking_in, self._preloaded = self._preloaded, None
+        self._holds_old = self._used
         self._used = True
+        preloaded = None if taking_in is None else await _taken(taking_in)
+        if preloaded is None or not preloaded.is_held:
+            self._drop_old()
         task = graph.task(deployment.task).name
         name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
         self._log.set_levels(graph.config.log_levels)
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
-        taking_in, self._preloaded = self._preloaded, None
-        preloaded = None if taking_in is None else await _taken(taking_in)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded)
         return Process.own()
 
@@ -137,7 +140,17 @@ class SubtaskActor:
     async def start(self, attempt: int) -> bool:
         """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""
         running = self._of(attempt)
-        return running is not None and await running.start()
+        is_open = running is not None and await running.start()
+        # Where the new state was there beside it anyway: rows that wait for this subtask need not wait for that, too.
+        asyncio.get_running_loop().call_later(_DROPPED_SECONDS, self._drop_old)
+        return is_open
+
+    def _drop_old(self) -> None:
+        """Free the state that ran here before: it refers to itself, and would stay beside the one that is restored."""
+        if self._holds_old:
+            self._holds_old = False
+            gc.collect()
+            free_memory()
 
     async def watch(self, attempt: int, seen: int) -> Sequence[Report]:
         """What the subtask reports, behind the first `seen` reports; waits for some. Nothing once the attempt is over.

@@ -62,6 +62,11 @@ class Preloaded:
     attempt: int
     operators: dict[str, TakenState] = field(default_factory=dict)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether it is there as the operators will have it, and not as rows that they make their own of."""
+        return bool(self.operators) and all(taken.held is not None for taken in self.operators.values())
+
     def usable(self, whose: Whose, now: CompletedCheckpoint) -> Mapping[str, TakenState]:
         """What of it `now` may have come from, for a subtask; nothing, where that is another one or another job."""
         if self.whose != whose or self.checkpoint > now.checkpoint:

@@ -17,16 +17,21 @@ import pytest
 
 import penstock as ps
 from penstock import DataStream, ListStateDescriptor, StreamEnvironment
+from penstock.actors import subtask
 from penstock.actors.capture_writer import Answer
 from penstock.actors.channels import packed
 from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
 from penstock.actors.subtask import SubtaskActor
-from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
+from penstock.engine.checkpointing.preload import Preloaded, TakenState
+from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.config import JobConfig
-from penstock.engine.elements import Barrier, Batch, SnapshotKind
+from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
 from penstock.engine.errors import StateError, StateNotReadyError, SubtaskError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
+from penstock.engine.operators.held_accumulators import HeldAccumulators
 from penstock.savepoints.live_rows import ScanFilter
 from penstock.savepoints.store import FolderJobStore
 
@@ -152,6 +157,36 @@ def test_what_an_attempt_kept_is_gone_before_the_next_one_is_restored() -> None:
     gc.disable()
     try:
         assert with_actor(graph, use) == [1, 0, 1, 0]
+    finally:
+        gc.enable()
+
+
+def test_what_an_attempt_kept_is_freed_later_where_its_successor_has_been_taken_in_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = graph_of(lambda stream: stream.process(Remembers))
+    accumulators = HeldAccumulators(GroupedAggregation(["key"], {"n": ps.count()}), False)
+    held = Preloaded(("", 0, 1, 128), 1, 1, {"totals": TakenState({}, {}, accumulators)})
+    monkeypatch.setattr(FolderJobStore, "preload", lambda *arguments: held)
+    # What comes behind a start happens at once.
+    monkeypatch.setattr(subtask, "_DROPPED_SECONDS", 0.0)
+    kind, mode = SnapshotKind.CHECKPOINT, CheckpointMode.ALIGNED
+    plan_of_it = RestorePlan("", CompletedCheckpoint("job", "job", 1, 1, kind, mode, 128, 0, 0, ()), failover=False)
+    restore = Restore(FolderJobStore(tmp_path.as_uri(), "job", "job"), plan_of_it)
+
+    async def use(actor: SubtaskActor) -> list[int]:
+        await actor.start(1)
+        await actor.preload(graph, restore, 1, 0)
+        await actor.deploy(graph, dataclasses.replace(FIRST_TASK, attempt=2))
+        kept = [len(Remembers.alive)]
+        await actor.start(2)
+        while len(Remembers.alive) > 1:
+            await asyncio.sleep(0)
+        return [*kept, len(Remembers.alive)]
+
+    gc.disable()
+    try:
+        assert with_actor(graph, use) == [1, 1], "the first one, and then the successor's own"
     finally:
         gc.enable()
 

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.engine.cells.slot_accumulators import CombinedAccumulators, DenseAccumulators
+from penstock.engine.checkpointing import coordinator
+from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.job.life import Life
 from penstock.engine.job.live_rescale import LiveRescale
 from penstock.engine.job.recovery import Recovery
@@ -26,6 +28,7 @@ OFTEN = replace(CALM, budget=60, rescale=0.05)
 OFTEN_AND_KILLS = replace(OFTEN, kill_subtask=0.01)
 AMID_RESCALES = replace(OFTEN, rescale=0.01, amid_rescale=0.02)
 """Processes die in the middle of rescales, and at no other time."""
+RESCALES_AND_DEATHS = replace(RESCALES, amid_rescale=0.01)
 RESCALES_AND_STORAGE = replace(RESCALES, storage=0.1, lose=0.02)
 
 
@@ -119,7 +122,36 @@ def _add_to_what_was_taken_in(patch: Patch) -> None:
         patch.setattr(accumulators, "replace", accumulators.merge)
 
 
+def _let_barriers_overtake(patch: Patch) -> None:
+    original = coordinator.barrier_of
+
+    def barrier_of(request: Any, config: Any, base: int) -> Any:
+        usual = original(replace(request, replaced=frozenset()), config, base)
+        return replace(usual, replaced=request.replaced)
+
+    patch.setattr(coordinator, "barrier_of", barrier_of)
+
+
+def _replace_what_has_failed(patch: Patch) -> None:
+    original = LiveRescale.on_checkpoint
+
+    def on_checkpoint(self: Any, outcome: Any) -> None:
+        if isinstance(outcome, str) and self._life.attempts.pending is not None:
+            self._replace(self._life.checkpoints)
+        else:
+            original(self, outcome)
+
+    patch.setattr(LiveRescale, "on_checkpoint", on_checkpoint)
+
+
+def _take_what_was_abandoned(patch: Patch) -> None:
+    patch.setattr(Preloaded, "usable", lambda self, whose, now: self.operators)
+
+
 LIVE_MUTANTS = (
+    Mutant("the barrier behind which tasks stop overtakes no rows", _let_barriers_overtake, EXACT, RESCALES),
+    Mutant("a job that has failed on the way restarts", _replace_what_has_failed, EXACT, RESCALES_AND_DEATHS, 6),
+    Mutant("of what an attempt has abandoned nothing is used", _take_what_was_abandoned, EXACT, RESCALES_AND_DEATHS),
     Mutant(
         "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 3
     ),
