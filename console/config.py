@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.configuration_keys import KEYS, OPERATOR_STORAGE, shown
+from penstock.configuration_keys import KEYS, OPERATOR_STORAGE
+from penstock.configuration_kinds import shown
 from penstock.console.options import ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.sources import gather
 from penstock.savepoints.storage import redact

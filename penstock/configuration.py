@@ -19,9 +19,8 @@ from penstock.configuration_keys import (
     OPERATOR_STORAGE,
     OPERATOR_STORAGE_KEY,
     Settings,
-    shown,
-    spelled,
 )
+from penstock.configuration_kinds import shown, spelled
 from penstock.engine.autoscaler_config import AutoscalerConfig
 from penstock.engine.checkpoint_config import (
     CheckpointConfig,

@@ -1,4 +1,4 @@
-"""What both operators that aggregate over windows on whole batches are made from: that of sessions, and of the others."""
+"""What the operators that aggregate over windows on whole batches are made from: sessions, and all other windows."""
 
 from __future__ import annotations
 
