@@ -104,6 +104,10 @@ class LiveSource(Source):
         """Whether the user has agreed to lose what is sent between a failure and the next connection."""
         return self._restore == "skip"
 
+    @property
+    def rewind_remedy(self) -> str:
+        return 'give it restore="skip", by which what is sent between a failure and the next connection is lost'
+
 
 @dataclass(frozen=True, slots=True)
 class _End:

@@ -228,6 +228,11 @@ class Source(ABC):
         """Whether it can resume where it was: readers have `position()`, and the source has `open_at()`."""
         return type(self).open_at is not Source.open_at
 
+    @property
+    def rewind_remedy(self) -> str:
+        """What to do where a job with checkpoints needs a source that is `rewindable`, and this one is not."""
+        return "give it open_at(), and its readers position()"
+
     @abstractmethod
     def describe(self) -> str:
         """A short text for `explain()`, such as `files(flights.csv)`."""

@@ -289,10 +289,30 @@ class SubtaskError(PenstockError):
         return f"task {self.task!r}, subtask {self.subtask}: {self.error}\n{self.traceback.rstrip()}"
 
 
+class ServerError(SubtaskError):
+    """A server that a connector works with cannot be reached, refuses, or broke off. The message says which and why.
+
+    Connectors raise it as `ConnectionError`, with a text that needs no traceback.
+
+    Args: as those of `SubtaskError`; `error` is the text.
+    """
+
+    remedy = "Mend that, and start the job again; with a restart strategy (`restart=`) it tries again by itself."
+
+    def __str__(self) -> str:
+        placed = self.error.startswith("operator ")
+        return self.error if placed else f"task {self.task!r}, subtask {self.subtask}: {self.error}"
+
+
 def located(error: BaseException, task: str, subtask: int) -> PenstockError:
     """The error as one that names its place: ours do already, any other is wrapped."""
     if isinstance(error, PenstockError):
         return error
+    # As such, and not as one of the subclasses that the system raises, it is raised on purpose.
+    if type(error) is ConnectionError:
+        wrapped: PenstockError = ServerError(task, subtask, str(error), "")
+        wrapped.__cause__ = error
+        return wrapped
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     wrapped = SubtaskError(task, subtask, f"{type(error).__name__}: {error}", text)
     wrapped.__cause__ = error

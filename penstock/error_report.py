@@ -42,7 +42,8 @@ def report(error: BaseException) -> str:
     cause = _cause(error)
     lines = [_headline(error, cause)]
     if isinstance(cause, UserCodeError | SubtaskError):
-        lines += ["", *_shortened(own_frames(cause.traceback))]
+        if cause.traceback:
+            lines += ["", *_shortened(own_frames(cause.traceback))]
         place = f"operator {cause.operator!r}" if isinstance(cause, UserCodeError) else f"task {cause.task!r}"
         lines += ["", f"where: {place}, subtask {cause.subtask}"]
     if isinstance(cause, UserCodeError):
@@ -50,7 +51,7 @@ def report(error: BaseException) -> str:
         lines.append(f"{what} {cause.given}")
     if isinstance(cause, PenstockError) and cause.remedy:
         lines.append(f"what to do: {cause.remedy}")
-    if isinstance(cause, UserCodeError | SubtaskError):
+    if isinstance(cause, UserCodeError | SubtaskError) and cause.traceback:
         lines.append(f"({_FULL}=full shows all frames)")
     return "\n".join(lines)
 

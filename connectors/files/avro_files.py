@@ -9,6 +9,7 @@ Source: https://avro.apache.org/docs/1.12.0/specification/#object-container-file
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -89,6 +90,31 @@ def _stored(kind: pa.DataType, name: str) -> Any:
     raise ValueError
 
 
+def check_compression(compression: str) -> None:
+    """Whether files can be written with the compression here.
+
+    Args:
+        compression: a key of `_CODECS`.
+
+    Raises:
+        ConfigurationError: fastavro is missing, or what it needs for the compression.
+    """
+    load_library("fastavro", _EXTRA, _FORM)
+    from fastavro.write import Writer
+
+    codec = _CODECS[compression]
+    try:
+        # It looks for the codec's library no sooner than it writes a block.
+        probe = Writer(io.BytesIO(), "null", codec=codec)
+        probe.write(None)
+        probe.flush()
+    except ValueError as error:
+        raise ConfigurationError(
+            f"file sink: Avro with compression {compression!r} needs a library that is not installed ({error}): "
+            f"pip install 'fastavro[{codec}]', on every node, or choose another compression"
+        ) from error
+
+
 class AvroFile:
     """A container file that is being written.
 
@@ -102,7 +128,7 @@ class AvroFile:
     """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, compression: str) -> None:
-        load_library("fastavro", _EXTRA, _FORM)
+        check_compression(compression)
         from fastavro.write import Writer
 
         self._names = schema.names
@@ -110,10 +136,7 @@ class AvroFile:
         types = avro_types(record, _FORM)
         self._stored = [physical(nullable(field.type)) for field in types.columns]
         self._logical = [nullable(field.type) for field in types.columns]
-        try:
-            self._writer = Writer(file, record, codec=_CODECS[compression])
-        except ValueError as error:
-            raise ConfigurationError(f"file sink: Avro with compression {compression!r}: {error}") from error
+        self._writer = Writer(file, record, codec=_CODECS[compression])
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows.

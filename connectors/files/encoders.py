@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from penstock.connectors.files.avro_files import AvroFile, avro_refusal
+from penstock.connectors.files.avro_files import AvroFile, avro_refusal, check_compression
 from penstock.connectors.files.formats import FileFormat, suffix_of_compression
 from penstock.connectors.json.types import is_writable, json_lines
 from penstock.connectors.times import has_zone, refuse_far_times, timestamp_text
@@ -63,6 +63,11 @@ class Encoding:
                 f"{', '.join(map(repr, known))}"
             )
         return cls(file_format, compression or known[0])
+
+    def check_installed(self) -> None:
+        """Raise a ConfigurationError where a library that the encoding needs is not here."""
+        if self.format is FileFormat.AVRO:
+            check_compression(self.compression)
 
     @property
     def suffix(self) -> str:

@@ -108,7 +108,7 @@ def reading(path: str) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         raise RecordError(
-            f"{path}: cannot be read: {error}. Check that the file is whole, of the right format and "
+            f"{path}: cannot be read: {str(error).rstrip('.')}. Check that the file is whole, of the right format and "
             "compression, and readable from every node"
         ) from error
 

@@ -124,6 +124,7 @@ class FileSink(TransactionalSink):
         object.__setattr__(self, "path", path)
 
     def check(self, schema: pa.Schema | None) -> None:
+        self._encoding.check_installed()
         if schema is not None:
             check_types(_stored(schema, self._assigner), self._encoding.format)
         folder = self._folder

@@ -44,7 +44,8 @@ class Answer:
     @property
     def shown(self) -> str:
         """The status and the beginning of the body, for messages."""
-        return f"HTTP {self.status}: {' '.join(self.body[:_SHOWN].decode('utf-8', 'replace').split())}"
+        text = " ".join(self.body[:_SHOWN].decode("utf-8", "replace").split())
+        return f"HTTP {self.status}: {text}" if text else f"HTTP {self.status}"
 
 
 def check_url(url: str, schemes: Sequence[str], where: str) -> None:

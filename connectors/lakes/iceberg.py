@@ -64,7 +64,8 @@ class IcebergSink(TransactionalSink):
 
     Raises:
         ConfigurationError: where the job is planned: pyiceberg is not installed, there is no such catalog or table, or
-            it is partitioned by a transform other than identity, truncate, year, month, day and hour.
+            it is partitioned by a transform other than identity, truncate, year, month, day and hour. At once: the
+            catalog is no name.
 
     Example:
         >>> IcebergSink("sales.visits", "prod")
@@ -73,6 +74,13 @@ class IcebergSink(TransactionalSink):
     table: str
     catalog: str = "default"
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.catalog, str):
+            raise ConfigurationError(
+                f"Iceberg sink {self.table!r}: catalog is the name of a catalog, such as 'prod', and no "
+                f"{type(self.catalog).__name__}; what configures it goes into properties="
+            )
 
     @property
     def datasets(self) -> Sequence[Dataset]:

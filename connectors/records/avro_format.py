@@ -44,13 +44,16 @@ class AvroCodec:
     """
 
     def __init__(self, schema: AvroSchemaLike) -> None:
-        self.text = schema if isinstance(schema, str) else json.dumps(schema)
         fastavro = load_library("fastavro", _EXTRA, _FORM)
         try:
+            self.text = schema if isinstance(schema, str) else json.dumps(schema)
             node = json.loads(self.text)
             fastavro.parse_schema(node)
         except Exception as error:  # fastavro raises KeyError, TypeError and errors of its own
-            raise ConfigurationError(f"{_FORM}: no valid Avro schema: {error_text(error)}") from error
+            raise ConfigurationError(
+                f"{_FORM}: no valid Avro schema: {error_text(error)}; give that of a record, such as "
+                '{"type": "record", "name": "Visit", "fields": [{"name": "id", "type": "long"}]}'
+            ) from error
         types = avro_types(node, _FORM)
         self._columns = types.columns
         self._parsed = fastavro.parse_schema(types.physical)

@@ -59,7 +59,7 @@ class RedisSink(Sink):
         url: `redis://user:password@host:port/0`, or `rediss://` for TLS; the password is never shown.
         keys: the column, or columns, that make the key.
         prefix: comes before each key, such as `"user:"`.
-        ttl: how long a key lives after it was written; None for ever.
+        ttl: how long a key lives after it was written. None sets no time: a key that has one from before keeps it.
 
     Raises:
         ConfigurationError: no key, no such URL, or a ttl below a millisecond.

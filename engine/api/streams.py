@@ -323,7 +323,7 @@ class DataStream(Stream):
         node = self._add(Results(), self._schema)._edges[0].source
         rows = CollectedRows(self._schema)
         self._program.consumers[node] = rows
-        return CollectResult(rows, self._program.submit_once)
+        return CollectResult(rows, self._program)
 
     # Settings of the operator just added
 

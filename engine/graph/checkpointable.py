@@ -33,7 +33,7 @@ def _problems(task: TaskPlan) -> list[str]:
     source = task.source
     if source is not None and not source.source.rewindable:
         problems.append(
-            f"source {source.name!r} ({type(source.source).__name__}) cannot resume where it was: give it "
-            "open_at(), and its readers position(), or run the job without a checkpoint interval"
+            f"source {source.name!r} ({type(source.source).__name__}) cannot resume where it was: "
+            f"{source.source.rewind_remedy}, or run the job without a checkpoint interval"
         )
     return problems

@@ -331,9 +331,9 @@ class CollectResult:
         ...     print(row)
     """
 
-    def __init__(self, rows: CollectedRows, submit: SubmitOnce) -> None:
+    def __init__(self, rows: CollectedRows, program: RunOnce) -> None:
         self._rows = rows
-        self._submit = submit
+        self._program = program
         self._read = False
 
     def __repr__(self) -> str:
@@ -369,14 +369,22 @@ class CollectResult:
                 "the rows of this collect() have been read; keep the list or table that the first reading gave"
             )
         self._read = True
-        return self._submit()
+        return self._program.submit_once()
 
     def take(self) -> pa.Table:
         """The rows that have come since the last call, at once: for those who move the job by `JobHandle.pump`.
 
         Where the job takes checkpoints, what comes together is what became final together.
+
+        Raises:
+            JobFailedError: the job failed, and all rows that came before have been taken.
         """
-        return self._rows.take_table()
+        table = self._rows.take_table()
+        job = self._program.job
+        # Who waits for rows would wait forever.
+        if not table.num_rows and job is not None and job.ended and job.status() is JobStatus.FAILED:
+            job.raise_if_ended_badly()
+        return table
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows as dicts.
@@ -410,9 +418,14 @@ class CollectResult:
         return frame
 
 
-class SubmitOnce(Protocol):
-    """Gives the running job, submitting the program where that has not happened."""
+class RunOnce(Protocol):
+    """A program that is submitted once."""
 
-    def __call__(self) -> JobHandle:
-        """The job."""
+    @property
+    def job(self) -> JobHandle | None:
+        """Its job; None where it was not submitted."""
+        ...
+
+    def submit_once(self) -> JobHandle:
+        """Its job; submits it where that has not happened."""
         ...

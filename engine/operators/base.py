@@ -6,11 +6,13 @@ the picklable description that the job graph holds; each subtask creates its own
 
 from __future__ import annotations
 
+import os
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Final, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -28,12 +30,21 @@ from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 _SHOWN_CHARACTERS = 500
-_ENGINE: Final = str(Path(__file__).parents[1])
+_PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
 
 
-def _is_engine(filename: str) -> bool:
+def _is_ours(filename: str) -> bool:
     """Ours, or code that was made at run time, such as the `__init__` of a dataclass: no line that anybody can read."""
-    return filename.startswith((_ENGINE, "<"))
+    return filename.startswith((_PACKAGE, "<"))
+
+
+def _from_the_user(error: Exception) -> TracebackType | None:
+    """The traceback from the first frame that is not ours on; without the first one where all are, for it is a call."""
+    called = error.__traceback__.tb_next if error.__traceback__ else None
+    frames = called
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+        frames = frames.tb_next
+    return frames or called
 
 
 class Collector(Protocol):
@@ -99,7 +110,7 @@ class OperatorContext:
         """The message with its place, but for what it says itself."""
         named = message if repr(self.operator) in message else f"{self.where}: {message}"
         told = named if shown in named else f"{named}\n  called with: {shown}"
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_engine(frame.filename)]
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
         return f"{told}\n  at {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else told
 
     def emit_side(self, tag: str, batch: Batch) -> None:
@@ -127,9 +138,7 @@ class OperatorContext:
             return error
         if isinstance(error, PenstockError):
             return type(error)(self._placed(str(error), shown, error))
-        # The first frame is the engine's own call; what follows is the user's.
-        frames = error.__traceback__.tb_next if error.__traceback__ else None
-        text = "".join(traceback.format_exception(type(error), error, frames))
+        text = "".join(traceback.format_exception(type(error), error, _from_the_user(error)))
         return kind(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
 
 

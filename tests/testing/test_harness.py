@@ -164,6 +164,9 @@ def test_misuse_is_told_with_the_remedy() -> None:
             harness.push({"user": "ann", "at": 1}, to=1)
         with pytest.raises(RecordError, match="when"):
             harness.push({"user": "ann", "when": 1})
+        harness.finish()
+        with pytest.raises(StateError, match=r"the inputs have ended by finish\(\); push the rows before"):
+            harness.push({"user": "ann", "at": 1})
     with pytest.raises(ConfigurationError, match=r"event_time names no column of \(user\)"):
         Input({"user": "string"}, event_time="at")
     with pytest.raises(GraphError, match="does not use all of its inputs"):

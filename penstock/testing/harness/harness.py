@@ -23,7 +23,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
     table_to_record_batch,
 )
-from penstock.engine.errors import ConfigurationError, GraphError, RecordError, nearest
+from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import live_part
 from penstock.engine.rows import RowConverter, batch_rows
@@ -100,6 +100,7 @@ class Harness:
             raise ConfigurationError("Harness: give the columns of at least one input")
         self._clock = ManualClock(start_ms)
         self._captures = 0
+        self._finished = False
         settings = config or JobConfig(max_parallelism=max_parallelism)
         place = Place(subtask, parallelism, self._clock, settings)
         self._wiring = Wiring(live_part(_program(build, self._inputs).graph.build()), place)
@@ -154,6 +155,8 @@ class Harness:
     def _send(self, data: pa.RecordBatch, to: int) -> None:
         name = self._input(to).event_time
         times = None if name is None else _milliseconds(data, name)
+        if self._finished:
+            raise StateError("Harness: the inputs have ended by finish(); push the rows before")
         self._wiring.inputs[to].collect(Batch(data, times))
         self._act()
 
@@ -167,6 +170,7 @@ class Harness:
 
     def finish(self) -> None:
         """End all inputs, as bounded ones end: event time is complete, then the operators finish."""
+        self._finished = True
         self._tell(Watermark(MAX_TIMESTAMP), None)
         self._tell(EndOfInput(), None)
 

@@ -153,3 +153,20 @@ def test_a_schema_without_columns_is_refused(tmp_path: Path, schema: Any) -> Non
             fastavro.writer(file, "string", ["a"])
     with pytest.raises(RecordError, match=rf"{path}: .*(must be a record|a union of several types)"):
         FileSource.of(path)
+
+
+@pytest.mark.parametrize("compression", ["none", "deflate", "bz2", "zstd", "snappy"])
+def test_a_compression_writes_files_or_is_refused_before_anything_runs(tmp_path: Path, compression: str) -> None:
+    rows = pa.record_batch({"x": [1, 2]})
+    sink = FileSink(tmp_path, "avro", compression=compression)
+    try:
+        sink.check(rows.schema)
+    except ConfigurationError:
+        with pytest.raises(ConfigurationError, match=r"needs a library .*pip install 'fastavro\[\w+\]', on every"):
+            sink.check(rows.schema)
+        return
+    writer = sink.open(context())
+    writer.write(Batch(rows))
+    sink.commit(writer.prepare(1), context())
+    writer.close()
+    assert read_rows(FileSource.of(tmp_path), 2) == [{"x": 1}, {"x": 2}]

@@ -144,6 +144,11 @@ def test_what_cannot_be_reached_is_said_without_secrets(poll: str | None) -> Non
     assert "s3cret" not in str(caught.value)
     with serve(respond) as url, pytest.raises(ConnectionError, match=r"no connection: HTTP 401: who are you\?"):
         open_reader(HttpSource(url, format=TEXT, poll=poll))
+    with (
+        serve(lambda request: answer(request, b"", 503)) as url,
+        pytest.raises(ConnectionError, match=r"no connection: HTTP 503; check the address"),
+    ):
+        open_reader(HttpSource(url, format=TEXT, poll=poll))
 
 
 def test_a_server_that_speaks_no_http_is_named() -> None:

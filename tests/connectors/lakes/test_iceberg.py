@@ -179,6 +179,8 @@ def test_what_does_not_fit_is_refused(lake: Lake) -> None:
         IcebergSink("db.none", "lake", wrong).check(None)
     assert "hush" not in str(caught.value)
     assert "hush" not in repr(IcebergSink("db.none", "lake", wrong))
+    with pytest.raises(ConfigurationError, match=r"'db.none': catalog is the name .* goes into properties="):
+        IcebergSink("db.none", lake.properties)  # type: ignore[arg-type]
 
 
 def test_columns_that_do_not_fit_are_refused(lake: Lake) -> None:

@@ -152,6 +152,8 @@ def test_rows_that_cannot_be_written_are_named() -> None:
     ("schema", "reason"),
     [
         ("{", "no valid Avro schema"),
+        ({"id": "int64"}, r"no valid Avro schema: .*; give that of a record, such as \{\"type\": \"record\""),
+        ({"id": pa.int64()}, "no valid Avro schema: .* not JSON serializable; give that of a record"),
         ('"long"', "must be a record"),
         (_record("A", x="unknown"), "no valid Avro schema"),
         (_record("A", x=["null", "int", "string"]), r"record\.x: a union of several types"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.connectors.records import JsonFormat
 from penstock.connectors.sockets import SocketTextSource
-from penstock.engine.errors import ConfigurationError, GraphError, RecordError
+from penstock.engine.errors import ConfigurationError, GraphError, JobFailedError, RecordError, ServerError
+from penstock.error_report import report
 from penstock.recovery import checkpoints, fixed_delay
 from tests.connectors.sockets.reading import open_reader, read
 
@@ -134,6 +136,24 @@ def test_bad_records_and_a_server_that_is_not_there() -> None:
         ConnectionError, match=r"operator 'read', subtask 0: socket 127.0.0.1:1: no connection: .*refused"
     ):
         open_reader(SocketTextSource("127.0.0.1", 1))
+
+
+def test_a_job_with_checkpoints_is_refused_with_the_way_out() -> None:
+    env = ps.StreamEnvironment(runtime="local", checkpoints=checkpoints("1s", "memory://sockets"))
+    env.from_source(SocketTextSource("127.0.0.1", 1)).print()
+    with pytest.raises(GraphError, match=r'cannot resume where it was: give it restore="skip", .* or run the job'):
+        env.execute()
+
+
+def test_a_server_that_is_not_there_ends_the_job_with_one_message_and_no_traceback() -> None:
+    env = ps.StreamEnvironment(runtime="local")
+    env.from_source(SocketTextSource("127.0.0.1", 1)).print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute()
+    assert isinstance(failed.value.__cause__, ServerError)
+    said = r"job '.*' failed: operator 'socket\(127.0.0.1:1\)', subtask 0: .*refused; check the address, .* from here"
+    assert re.fullmatch(said, str(failed.value)), "in one line"
+    assert "traceback" not in report(failed.value)
 
 
 def test_arguments_that_cannot_be_used() -> None:

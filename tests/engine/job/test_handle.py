@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
@@ -73,6 +74,16 @@ class ScriptedJob(JobHandle):
     @property
     def _error(self) -> PenstockError | None:
         return self.error
+
+
+@dataclass
+class Submitted:
+    """A program that has a job already, or must not be submitted."""
+
+    job: JobHandle | None
+
+    def submit_once(self) -> JobHandle:
+        return self.job or pytest.fail("submitted")
 
 
 class EndlessJob(ScriptedJob):
@@ -171,7 +182,7 @@ def test_a_column_of_nulls_in_one_batch_takes_the_type_of_the_others() -> None:
 def test_iterating_gives_rows_while_the_job_runs() -> None:
     rows = collected()
     job = EndlessJob({1: rows})
-    read = list(itertools.islice(CollectResult(rows, lambda: job), 3))
+    read = list(itertools.islice(CollectResult(rows, Submitted(job)), 3))
     assert read == [{"n": 1}, {"n": 2}, {"n": 3}]
     assert job.number == 3
 
@@ -179,7 +190,7 @@ def test_iterating_gives_rows_while_the_job_runs() -> None:
 def test_a_reader_that_stops_ends_the_job() -> None:
     rows = collected()
     job = EndlessJob({1: rows})
-    reading = iter(CollectResult(rows, lambda: job))
+    reading = iter(CollectResult(rows, Submitted(job)))
     next(reading)
     reading.close()  # type: ignore[attr-defined]
     assert job.status() is JobStatus.CANCELLED
@@ -188,10 +199,31 @@ def test_a_reader_that_stops_ends_the_job() -> None:
 def test_iterating_raises_at_the_end_if_the_job_failed() -> None:
     rows = collected()
     job = ScriptedJob({1: rows}, [(1, numbers([1]))], JobStatus.FAILED, RecordError("bad"))
-    reading = iter(CollectResult(rows, lambda: job))
+    reading = iter(CollectResult(rows, Submitted(job)))
     assert next(reading) == {"n": 1}
     with pytest.raises(JobFailedError, match="bad"):
         next(reading)
+
+
+def test_taking_rows_of_a_failed_job_raises_when_all_have_been_taken() -> None:
+    rows = collected()
+    job = ScriptedJob({1: rows}, [(1, numbers([1]))], JobStatus.FAILED, RecordError("bad"))
+    result = CollectResult(rows, Submitted(job))
+    while job.pump():
+        pass
+    assert result.take().to_pydict() == {"n": [1]}, "what came before the failure"
+    with pytest.raises(JobFailedError, match="bad"):
+        result.take()
+
+
+@pytest.mark.parametrize("end", [JobStatus.FINISHED, JobStatus.CANCELLED])
+def test_taking_rows_of_a_job_that_ended_otherwise_gives_none(end: JobStatus) -> None:
+    rows = collected(pa.schema([("n", pa.int64())]))
+    job = ScriptedJob({1: rows}, [], end)
+    result = CollectResult(rows, Submitted(job))
+    assert not job.pump()
+    assert result.take().num_rows == 0
+    assert CollectResult(rows, Submitted(None)).take().num_rows == 0, "taking submits nothing"
 
 
 def test_reading_submits_the_program_once() -> None:
@@ -294,7 +326,7 @@ def test_waiting_for_a_slow_source_ends_with_the_timeout_and_not_with_its_next_r
 
 def test_looking_at_collected_rows_runs_nothing_and_takes_none() -> None:
     rows = collected(pa.schema({"name": pa.string()}))
-    result = CollectResult(rows, lambda: pytest.fail("submitted"))
+    result = CollectResult(rows, Submitted(None))
     assert repr(result).startswith("<rows of collect() (name: string): none has come so far")
     rows.accept(Batch(pa.record_batch({"name": ["<b>", None]})))
     rows.accept(Batch(pa.record_batch({"name": [f"n{number}" for number in range(50)]})))
@@ -310,7 +342,7 @@ def test_rows_that_were_read_say_so_and_a_time_that_python_cannot_hold_is_shown(
     rows = collected()
     rows.accept(Batch(pa.record_batch({"at": pa.array([2**62], pa.timestamp("s"))})))
     job = ScriptedJob({1: rows}, [])
-    result = CollectResult(rows, lambda: job)
+    result = CollectResult(rows, Submitted(job))
     assert "rows that have come: 1" in result._repr_html_()
     result.to_arrow()
     assert "they have been read" in result._repr_html_()

@@ -121,7 +121,7 @@ def test_a_slow_client_holds_the_job_back() -> None:
     result = env.from_source(DataGenSource({"n": Sequence()})).collect()
     rows = iter(result)
     assert [next(rows)["n"] for _ in range(25)] == list(range(25))
-    job = result._submit()
+    job = result._program.submit_once()
     assert job.metrics().operators[0].rows_out <= (3 + 2 + 2) * 10
     rows.close()  # type: ignore[attr-defined]
     assert job.status() is JobStatus.CANCELLED

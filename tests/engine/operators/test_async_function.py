@@ -191,6 +191,17 @@ def test_a_call_that_takes_too_long_is_an_error_that_says_what_to_do() -> None:
     )
 
 
+async def refuses(row: Row) -> Row:
+    raise ValueError("no such city")
+
+
+def test_the_traceback_of_a_call_that_fails_begins_with_the_users_own_line() -> None:
+    with running(refuses) as operator, pytest.raises(UserCodeError) as caught:
+        operator.process(numbers([7]))
+    assert caught.value.traceback.count("File ") == 1, caught.value.traceback
+    assert "in refuses" in caught.value.traceback
+
+
 class Late(AsyncFunction):
     """Never answers for even numbers; remembers which calls were cancelled."""
 
