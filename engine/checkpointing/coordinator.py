@@ -34,7 +34,8 @@ from penstock.engine.checkpointing.pending import (
     PendingCheckpoint,
     Phase,
 )
-from penstock.engine.checkpointing.shared_files import SharedFiles, Size, distinct
+from penstock.engine.checkpointing.retained import RetainedCheckpoints
+from penstock.engine.checkpointing.shared_files import Size, distinct
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 
@@ -107,14 +108,7 @@ class CheckpointCoordinator:
         self._job_name = job_name
         self._max_parallelism = max_parallelism
         self._next = next_checkpoint
-        self._retained = list(retained)
-        self._files = SharedFiles()
-        for checkpoint in retained:
-            self._files.open(checkpoint.checkpoint)
-            self._files.add(checkpoint.checkpoint, checkpoint.files())
-        # What subtasks may be restored from, or have completed since: they may refer to its files, retained or not.
-        self._bases: tuple[int, ...] = ()
-        self._rebase(self._newest())
+        self._retained = RetainedCheckpoints(retained, config.retained)
         self._attempt: Attempt | None = None
         self._pending: dict[int, PendingCheckpoint] = {}
         self._storing: dict[int, CompletedCheckpoint] = {}
@@ -132,7 +126,7 @@ class CheckpointCoordinator:
     @property
     def latest(self) -> CompletedCheckpoint | None:
         """The newest completed checkpoint, to be restored after a failure. Never a savepoint: those are the user's."""
-        return self._retained[-1] if self._retained else None
+        return self._retained.latest
 
     @property
     def suspended(self) -> CompletedCheckpoint | None:
@@ -145,7 +139,7 @@ class CheckpointCoordinator:
     @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
         """The completed checkpoints that are kept, oldest first."""
-        return tuple(self._retained)
+        return self._retained.all
 
     @property
     def statistics(self) -> CheckpointStatistics:
@@ -203,7 +197,7 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         for pending in [pending for pending in self._pending.values() if pending.phase is Phase.PENDING]:
             answer += self._abort(pending, reason, pending.progress(), now)
-        return answer + self._abort_waiting(reason) + self._deletion(self._rebase(self._newest()))
+        return answer + self._abort_waiting(reason) + self._deletion(self._retained.rebase())
 
     def drain(self, now: float) -> list[Instruction]:
         """The sources are about to end, one after another; to be carried out before they are told to. Rules: see above.
@@ -414,10 +408,7 @@ class CheckpointCoordinator:
     def _trigger(self, attempt: Attempt, request: Request, now: float, now_ms: int) -> Trigger:
         pins: tuple[int, ...] = ()
         if request.kind is SnapshotKind.CHECKPOINT:
-            pins = self._bases if self._config.incremental else ()
-            self._files.open(request.number)
-            for base in pins:
-                self._files.hold(base)
+            pins = self._retained.begin(request.number, self._config.incremental)
         else:
             self._savepoints.add(request.number)
         barrier = barrier_of(request, self._config, max(pins, default=0))
@@ -469,13 +460,7 @@ class CheckpointCoordinator:
         """A checkpoint counts now: older ones that do not yet never will, and the oldest of those that do may go."""
         self._last_end = now
         self._failures = 0
-        self._retained.append(completed)
-        runs = bool(self._places(pending))
-        files = self._rebase((completed.checkpoint,) if runs else (*self._bases, completed.checkpoint))
-        files += [file for base in pending.pins for file in self._files.release(base)]
-        surplus = self._retained[: -self._config.retained]
-        del self._retained[: -self._config.retained]
-        files += [file for dropped in surplus for file in self._files.release(dropped.checkpoint)]
+        surplus, files = self._retained.add(completed, pending.pins, runs=bool(self._places(pending)))
         answer: list[Instruction] = []
         for older in [p for p in self._pending.values() if self._is_subsumed(p, completed.checkpoint)]:
             answer += self._abort(older, AbortReason.SUBSUMED, f"checkpoint {completed.checkpoint}", now)
@@ -503,8 +488,11 @@ class CheckpointCoordinator:
         own = [pending.number] if stored is None else []
         if stored is not None:
             self._doubtful.append(_Doubtful(stored))
-        files = [file for number in (*own, *pending.pins) for file in self._files.release(number)]
-        return answer + self._deletion(files) + self._count_failure(pending, reason, text)
+        return (
+            answer
+            + self._deletion(self._retained.release(*own, *pending.pins))
+            + self._count_failure(pending, reason, text)
+        )
 
     def _abort_waiting(self, reason: AbortReason) -> list[Instruction]:
         """Abort what has been asked for and was not triggered yet."""
@@ -532,7 +520,7 @@ class CheckpointCoordinator:
         for one in due:
             number = one.checkpoint.checkpoint
             if one.checkpoint.kind is SnapshotKind.CHECKPOINT:
-                answer += self._deletion(self._files.release(number), [one.checkpoint])
+                answer += self._deletion(self._retained.release(number), [one.checkpoint])
             else:
                 answer += self._drop_savepoint(number, one.files, [one.checkpoint])
         return answer
@@ -557,25 +545,15 @@ class CheckpointCoordinator:
             return Acknowledgement.DISCARDED, []
         if checkpoint in self._aborted_savepoints:
             return Acknowledgement.DISCARDED, self._deletion(distinct(handle.files()), (), checkpoint)
-        return Acknowledgement.DISCARDED, self._deletion(self._files.unreferenced(handle.files()))
+        return Acknowledgement.DISCARDED, self._deletion(self._retained.unreferenced(handle))
 
     # Files
 
     def _add_files(self, pending: PendingCheckpoint, handle: SubtaskHandle) -> Size:
         if pending.kind is SnapshotKind.CHECKPOINT:
-            return self._files.add(pending.number, handle.files())
+            return self._retained.add_files(pending.number, handle)
         total = sum(file.length for file in distinct(handle.files()))
         return Size(total, total)
-
-    def _rebase(self, bases: tuple[int, ...]) -> list[FileHandle]:
-        """Keep the files of `bases` for the checkpoints to come, in place of those so far; the files left over."""
-        before, self._bases = self._bases, bases
-        for base in bases:
-            self._files.hold(base)
-        return [file for base in before for file in self._files.release(base)]
-
-    def _newest(self) -> tuple[int, ...]:
-        return (self._retained[-1].checkpoint,) if self._retained else ()
 
     @staticmethod
     def _deletion(
