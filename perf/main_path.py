@@ -1,0 +1,105 @@
+"""Which files, functions and lines a batch and a barrier pass: a measure of how much has to be read to follow them.
+
+A keyed job runs three times in this process, with few batches, with many, and with many and checkpoints. What is called
+more often for more batches lies on the way of a batch; what is called for each checkpoint, and is not of the former,
+on the way of a barrier. A line counts where it belongs to such a function, its docstring included. The clock counts its
+readings, so that each run is the same. `python -m perf.main_path --files` names the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+import pyarrow as pa
+
+import penstock
+from penstock import StreamEnvironment, col, count
+from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.clock import ManualClock
+from perf.harness import CountingSink
+
+_ROOT: Final = Path(penstock.__file__).resolve().parents[1]
+_BATCH_ROWS: Final = 1_000
+_FEW, _MANY = 10, 30
+_CHECKPOINTS: Final = 5
+"""How many of the last run are counted on, at least."""
+
+
+class _CountingClock(ManualClock):
+    """Each reading takes a millisecond."""
+
+    def monotonic(self) -> float:
+        self.advance(0.001)
+        return super().monotonic()
+
+
+def _calls(batches: int, checkpoints: CheckpointConfig | None = None) -> Counter[CodeType]:
+    """How often each function of Penstock is called by the job."""
+    calls: Counter[CodeType] = Counter()
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call":
+            calls[frame.f_code] += 1
+
+    env = StreamEnvironment(
+        runtime="local", parallelism=2, max_batch_rows=_BATCH_ROWS, checkpoints=checkpoints, clock=_CountingClock()
+    )
+    numbers = list(range(batches * _BATCH_ROWS))
+    rows = env.from_collection(pa.table({"k": [number % 100 for number in numbers], "v": numbers}))
+    kept = rows.rebalance().filter(col("v") >= 0)
+    kept.key_by("k").aggregate(n=count()).sink_to(CountingSink())
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        env.execute("main path")
+    finally:
+        sys.setprofile(before)
+    return Counter({code: n for code, n in calls.items() if _file(code) is not None})
+
+
+def _file(code: CodeType) -> str | None:
+    path = Path(code.co_filename).resolve()
+    if path.suffix != ".py" or not path.is_relative_to(_ROOT) or path.is_relative_to(_ROOT / "perf"):
+        return None
+    return path.relative_to(_ROOT).as_posix() if ".venv" not in path.parts else None
+
+
+def _lines(codes: Iterable[CodeType]) -> dict[str, int]:
+    """The lines of these functions, by file."""
+    lines: dict[str, set[int]] = {}
+    for code in codes:
+        source, first = inspect.getsourcelines(code)
+        lines.setdefault(str(_file(code)), set()).update(range(first, first + len(source)))
+    return {file: len(lines[file]) for file in sorted(lines)}
+
+
+def main_path() -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """The lines that a batch passes, and those that a barrier passes beside them, by file."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = CheckpointConfig(interval_ms=200, storage=Path(folder).as_uri())
+        few, many, saved = _calls(_FEW), _calls(_MANY), _calls(_MANY, storage)
+    batch = {code for code, calls in many.items() if calls - few[code] >= _MANY - _FEW}
+    barrier = {code for code, calls in saved.items() if calls - many[code] >= _CHECKPOINTS} - batch
+    return _lines(batch), _lines(barrier)
+
+
+def _run() -> None:
+    parser = argparse.ArgumentParser(description="What a batch and a barrier pass.")
+    parser.add_argument("--files", action="store_true", help="name the files")
+    options = parser.parse_args()
+    for name, lines in zip(("batch", "barrier"), main_path(), strict=True):
+        sys.stdout.write(f"{name}: {len(lines)} files, {sum(lines.values()):,} lines\n")
+        if options.files:
+            sys.stdout.writelines(f"  {lines[file]:4} {file}\n" for file in lines)
+
+
+if __name__ == "__main__":
+    _run()
