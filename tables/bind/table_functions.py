@@ -26,6 +26,7 @@ from penstock.tables.plan.nodes import (
     WindowKind,
     WindowSpec,
     WindowTable,
+    unique_names,
 )
 from penstock.tables.types import Kind
 
@@ -172,8 +173,9 @@ class TableFunctionBinder:
                 for operation in operations:
                     self._check_operation(operation, at, codes)
                     codes[operation] = code
-        op = Column(self._op_name(), t.STRING.with_nullable(False))
-        plain = tuple(Column(c.name, c.type, c.time) for c in node.columns)
+        names = unique_names([self._op_name(), *(column.name for column in node.columns)])
+        op = Column(names[0], t.STRING.with_nullable(False))
+        plain = tuple(Column(name, c.type, c.time) for name, c in zip(names[1:], node.columns, strict=True))
         changes = ToChangelog(node, codes, (op, *plain))
         return in_front(changes, tuple(place + 1 for place in self._partition(scope)))
 

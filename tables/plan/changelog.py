@@ -33,6 +33,11 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             f"{_shown(node)} takes rows that are only inserted, and gets updates or deletes from below it; aggregate "
             "without windows, or read the changes by TO_CHANGELOG"
         )
+    if isinstance(node, p.FromChangelog) and given[0] != INSERT_ONLY:
+        raise GraphError(
+            "FROM_CHANGELOG takes rows that are only inserted, each of which says what it does, and gets updates or "
+            "deletes from below it; leave it out"
+        )
     if isinstance(node, p.TemporalJoin) and given[0] != INSERT_ONLY:
         raise GraphError("a temporal join takes rows on its left that are only inserted, and gets updates or deletes")
     if any(mode != INSERT_ONLY for mode in given):

@@ -252,6 +252,24 @@ _CHANGELOGS = (
         "'DELETE'], error_handling => 'SKIP')",
     ),
     _program(
+        "conditions-that-are-asked-once-over-updates-by-key",
+        source(
+            "updated",
+            ["a STRING PRIMARY KEY NOT ENFORCED", "b INT", "at TIMESTAMP(3)", "WATERMARK FOR at AS at"],
+            [("+U", "x", 1, at(1)), ("+U", "y", 2, at(2)), ("+U", "x", 12, at(3)), ("+U", "z", 30, at(4))],
+            [("+U", "z", 3, at(5)), ("-D", "y", None, None), ("+U", "x", 11, at(6)), ("+U", "z", 4, at(7))],
+            {"changelog-mode": "I,UA,D"},
+        ),
+        sink(["a STRING", "b INT"], ["y, 2"], ["-D[y, 2]", "z, 4"]),
+        "INSERT INTO sink_t SELECT a, b FROM updated WHERE b < 10 AND RAND() >= 0",
+    ),
+    _program(
+        "to-changelog-of-a-table-with-such-a-column",
+        source("kept", ["op STRING", "n INT"], [("x", 1)], [("y", 2)]),
+        sink(["op STRING", "n INT", "of STRING"], ["INSERT, 1, x"], ["INSERT, 2, y"]),
+        "INSERT INTO sink_t SELECT op, n, op0 FROM TO_CHANGELOG(input => TABLE kept)",
+    ),
+    _program(
         "nulls-where-a-connector-promises-none",
         source("promised", ["a INT NOT NULL", "b INT"], [(1, 1), (None, 2)], [(3, None), (None, 4)]),
         sink(["a INT NOT NULL", "b INT"], ["1, 1"], ["3, null"]),

@@ -176,6 +176,12 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     ),
     (
         SqlUnsupportedError,
+        "SELECT * FROM FROM_CHANGELOG(input => (SELECT item AS op, COUNT(*) AS n FROM items GROUP BY item))",
+        1,
+        "FROM_CHANGELOG takes rows that are only inserted",
+    ),
+    (
+        SqlUnsupportedError,
         "SELECT id FROM orders o WHERE item IN (SELECT item FROM items i WHERE i.weight = o.id) OR id = 1",
         36,
         "use EXISTS here",

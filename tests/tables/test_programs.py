@@ -8,13 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.engine.errors import PenstockError, SqlError
+from penstock.engine.errors import PenstockError
 from tests.tables.programs import check, goes_by_clock, prepared, programs, run, run_by_clock
-
-REFUSED = {
-    "changelog-normalize-upsert-filter-watermark": "CURRENT_WATERMARK gives another value",
-}
-"""Programs that are refused, and what the refusal says: there results would depend on when watermarks came."""
 
 OTHER = {
     "constraint-enforcer-drop-not-null-nested-maps": "a key of a map cannot be null in Arrow, so such rows cannot come",
@@ -33,7 +28,7 @@ OWN_WORDS = {
 
 _PROGRAMS = {program["id"]: program for program in programs()}
 CLOCK = tuple(name for name, program in _PROGRAMS.items() if goes_by_clock(program))
-_RUN = sorted(_PROGRAMS.keys() - REFUSED.keys() - set(CLOCK) - OTHER.keys())
+_RUN = sorted(_PROGRAMS.keys() - set(CLOCK) - OTHER.keys())
 _FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
 
 
@@ -78,14 +73,3 @@ def test_what_flink_refuses_is_refused(name: str) -> None:
 def _named(message: str) -> list[str]:
     """What must be named: the column, its type and the option."""
     return re.findall(r"'[^']+'|[A-Z]+\(\d+\)", message)
-
-
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_is_not_supported_is_refused_with_a_reason(name: str) -> None:
-    program = _PROGRAMS[name]
-    env = StreamEnvironment(runtime="local", parallelism=1)
-    failing = [step for step in program["run"] if step["step"] == "FailingSqlTestStep"]
-    setup = {**program, "run": []} if failing else program
-    assert not failing
-    with pytest.raises(SqlError, match=REFUSED[name]):
-        prepared(setup, env, ("dataBeforeRestore",), held=True)

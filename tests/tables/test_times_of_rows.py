@@ -102,6 +102,26 @@ def test_days_of_the_clock_lie_in_the_zone_of_the_session(tmp_path: Path) -> Non
     check(program, {"Before": before, "After": after})
 
 
+def test_rows_that_are_near_may_be_compared_by_any_type(tmp_path: Path) -> None:
+    timed = ["k STRING", "d DOUBLE", "l ARRAY<INT>", "at TIMESTAMP(3)", "WATERMARK FOR at AS at"]
+    first = source("first", timed, [("a", 0.5, [1], at(1)), ("b", None, [2], at(3))], [("c", 0.5, [2], at(9))])
+    second = source("second", timed, [("x", 0.5, [1], at(2)), ("y", 1.5, None, at(4))], [("z", 0.5, [2], at(10))])
+    near = "ON {} AND s.at BETWEEN f.at - INTERVAL '2' SECOND AND f.at + INTERVAL '2' SECOND"
+    columns = ["k STRING", "s STRING"]
+    cases: list[_Case] = [
+        (columns, f"SELECT f.k, s.k FROM first f JOIN second s {near.format('f.d = s.d')}", ["a, x"], ["c, z"]),
+        (
+            columns,
+            f"SELECT f.k, s.k FROM first f LEFT JOIN second s {near.format('f.l = s.l AND f.k < s.k')}",
+            ["a, x", "b, null"],
+            ["c, z"],
+        ),
+    ]
+    before, after = run(_program("near-rows", (first, second), cases), tmp_path, 1)
+    assert after is not None
+    check(_program("near-rows", (first, second), cases), {"Before": before, "After": after})
+
+
 def test_of_rows_of_one_time_the_last_to_come_is_the_last(tmp_path: Path) -> None:
     timed = ["a INT", "b INT", "at TIMESTAMP(3)", "p AS PROCTIME()", "WATERMARK FOR at AS at"]
     rows = source("timed", timed, [(1, 10, at(1)), (2, 20, at(1)), (1, 30, at(1))], [(2, 5, at(0)), (3, 9, at(20))])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
+from penstock.tables.plan.rules.filtered_upserts import filtered_upserts
 from penstock.tables.plan.rules.interval_joins import interval_joins
 from penstock.tables.plan.rules.joined_conditions import joined_conditions
 from penstock.tables.plan.rules.limits import limits
@@ -35,7 +36,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def rewritten_plan(node: PlanNode) -> PlanNode:
     """The plan after all rules."""
-    node = without_unread_values(node)
+    node = without_unread_values(_everywhere(node, filtered_upserts))
     for rule in RULES:
         node = _everywhere(node, rule)
     return node

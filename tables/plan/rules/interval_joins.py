@@ -8,6 +8,7 @@ from __future__ import annotations
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
+from penstock.tables.types import may_be_key
 
 _Bound = tuple[int | None, int | None]
 
@@ -29,11 +30,13 @@ def _conditions(join: Join) -> list[Expression]:
 
 def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
     width = len(join.left.columns)
-    keys, rest = equal_columns(conditions, width)
+    columns = (*join.left.columns, *join.right.columns)
+    compared = [test for test in conditions if all(may_be_key(columns[place].type) for place in columns_in(test))]
+    keys, rest = equal_columns(compared, width)
+    rest += [test for test in conditions if test not in compared]
     lower: int | None = None
     upper: int | None = None
     others = []
-    columns = (*join.left.columns, *join.right.columns)
     for condition in rest:
         bound = _bound(condition, columns, width)
         if bound is None:
