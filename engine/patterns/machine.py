@@ -59,7 +59,7 @@ class Machine:
         skip = pattern.skip
         variable = -1 if skip.variable is None else self._variables[skip.variable]
         goes_by_time = pattern.has_bounds or limits.ttl_ms is not None
-        self._bounds = [pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, int(goes_by_time)]
+        self._bounds = np.array([pattern.start, pattern.within_ms, _SKIPS[skip.kind], variable, goes_by_time], np.int64)
         newest_go = limits.overflow is Overflow.DROP_NEWEST
         self._limits = np.array([limits.most or 0, newest_go, limits.ttl_ms or 0], np.int64)
         self._gaps = np.array(pattern.gaps_ms, np.int64)
@@ -67,11 +67,9 @@ class Machine:
         # Few enough, as the pattern fits.
         self._known = np.full(1 << len(pattern.leaves), -1)
         self._starts = np.zeros(len(self._known), np.bool_)
-        self._plans: list[list[tuple[int, int, int, int]]] = []
+        self._plans: list[list[tuple[int, int, int, int, int]]] = []
         """By answer and state."""
         self._moves: list[tuple[int, int, int]] = []
-        self._most_made = 1
-        """Entries that an event makes of one, at the most."""
         self._program: Program | None = None
         self._rows_so_far = 0
 
@@ -96,27 +94,26 @@ class Machine:
         self._program = None
         return len(self._plans) - 1
 
-    def _planned(self, state: int, bits: int) -> tuple[int, int, int, int]:
+    def _planned(self, state: int, bits: int) -> tuple[int, int, int, int, int]:
         kind = self.pattern.states[state].kind
         if kind in (StateKind.FINAL, StateKind.STOP):
-            return 0, 0, 0, 0
+            return 0, 0, 0, 0, 0
         plan = self._plan(state, bits)
         first = len(self._moves)
         for variable, target, completions in plan.moves:
             # Where a match is stopped, the event may belong to a variable that must not come: nobody reads it.
             self._moves.append((-1 if variable is None else self._variables[variable], target, completions))
-        made = max(len(plan.moves), sum(move.completions for move in plan.moves))
-        self._most_made = max(self._most_made, made)
-        return first, len(self._moves), int(plan.stays), int(plan.takes)
+        made = max(len(plan.moves) + plan.stays, sum(move.completions for move in plan.moves))
+        return first, len(self._moves), int(plan.stays), int(plan.takes), made
 
     @property
     def program(self) -> Program:
         """The pattern as arrays, for the answers that have come so far."""
         if self._program is None:
-            plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 4).transpose(1, 0, 2)
+            plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 5).transpose(1, 0, 2)
             moves = np.array([*self._moves, (0, 0, 0)], np.int64)
             self._program = Program(
-                np.array([*self._bounds, self._most_made], np.int64),
+                self._bounds,
                 self._limits,
                 self._gaps,
                 self._is_pending,

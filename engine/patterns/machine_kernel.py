@@ -14,7 +14,7 @@ _RUN: Final = compiled_rules(
     machine_rules,
     (
         *("with_room", "with_room_in_queues", "puts", "sets", "moves", "precedes", "swaps", "adds", "settles", "keeps"),
-        *("drops", "begun", "bounded", "skips", "has_old", "advances", "takes", "emits", "run"),
+        *("drops", "begun", "bounded", "skips", "has_old", "advances", "makes", "takes", "emits", "run"),
     ),
 )
 _MEMORY: Final = compiled_rules(memory_rules, ("paths", "compacted", "owners"))

@@ -30,13 +30,12 @@ class Program(NamedTuple):
     """A pattern as arrays.
 
     Args:
-        bounds: start state, within (0 for none), skip kind, variable to skip to, whether anything goes by time alone,
-            the most entries that an event makes of one.
+        bounds: start state, within (0 for none), skip kind, variable to skip to, whether anything goes by time alone.
         limits: most partial matches of a key (0 for any number), whether the newest go, time to live (0 for ever).
         gaps: bound since the event before, by state.
         is_pending: whether a state is a match once its time is over.
         plans: by state and answer: number of the first move, number of the move behind the last, whether the start
-            stays, whether the event is taken.
+            stays, whether the event is taken, and how many entries come of it at most.
         moves: variable (-1: ignored), target (-1: none), completions.
     """
 
@@ -112,13 +111,13 @@ def with_room(rows: Int64s, count: int, more: int) -> Int64s:
     return larger
 
 
-def with_room_in_queues(queues: Int64s, room: int) -> Int64s:
-    """The queues, or larger copies, so that each has room for so many."""
+def with_room_in_queues(queues: Int64s, count: int, room: int) -> Int64s:
+    """The queues, or larger copies of their first `count` entries, so that each has room for so many."""
     if room <= queues.shape[1]:
         return queues
     larger = np.empty((queues.shape[0], 2 * room, queues.shape[2]), queues.dtype)
     for queue in range(queues.shape[0]):
-        for place in range(queues.shape[1]):
+        for place in range(min(count, queues.shape[1])):
             for column in range(queues.shape[2]):
                 larger[queue, place, column] = queues[queue, place, column]
     return larger
@@ -308,6 +307,14 @@ def advances(
     return going_count, complete_count, found_count, idle_count
 
 
+def makes(program: Program, queues: Int64s, current: int, count: int, answer: int) -> int:
+    """How many entries come of an event at most."""
+    made = 0
+    for place in range(count):
+        made += program.plans[queues[current, place, STATE], answer, 4]
+    return made
+
+
 def takes(
     program: Program,
     queues: Int64s,
@@ -415,7 +422,6 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
     """Take the rows of all keys, and move time on; the slots of the memory are changed in place."""
     start, within, has_bounds = program.bounds[0], program.bounds[1], program.bounds[4] != 0
     most, newest_go, ttl = program.limits[0], program.limits[1] != 0, program.limits[2]
-    growth = program.bounds[5] + 1
     dropped, most_found = 0, 0
     slots, entries, steps, events = memory.slots, memory.entries, memory.steps, memory.events
     entry_count, step_count, event_count = memory.used[0], memory.used[1], memory.used[2]
@@ -427,7 +433,7 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
     for index in range(len(work.runs)):
         slot, begin, end = work.runs[index, 0], work.runs[index, 1], work.runs[index, 2]
         first, count, held_count = slots[slot, 0], slots[slot, 1], slots[slot, 2]
-        queues = with_room_in_queues(queues, count + held_count + 1)
+        queues = with_room_in_queues(queues, 0, count + held_count + 1)
         for column in range(5):
             for place in range(count):
                 queues[current, place, column] = entries[first + place, column]
@@ -447,12 +453,13 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
                 is_idle = program.plans[start, answer, 0] == program.plans[start, answer, 1]
                 if is_idle and program.plans[start, answer, 2] == 1:
                     continue
-            # What an event makes of entries, and the matches that may be given then, have room from here on.
-            room = held_count + count * growth
+            # From here on there is room for what comes of the entries, and for the matches that may be given then.
+            made = makes(program, queues, current, count, answer) if is_row else 0
+            room = held_count + count + made
             if room > queues.shape[1]:
-                queues = with_room_in_queues(queues, room)
-            if found_count + 2 * room > len(found):
-                found = with_room(found, found_count, 2 * room)
+                queues = with_room_in_queues(queues, max(count, held_count), room)
+            if found_count + room > len(found):
+                found = with_room(found, found_count, room)
             is_later = has_bounds and not (is_row and has_time and time == last)
             if is_later and has_old(program, queues, current, count, time):
                 going_count, complete_count, found_count, idle = advances(
@@ -479,8 +486,8 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             if not is_row:
                 continue
             last, has_time = time, True
-            if step_count + count * growth > len(steps):
-                steps = with_room(steps, step_count, count * growth)
+            if step_count + made > len(steps):
+                steps = with_room(steps, step_count, made)
             if event_count == len(events):
                 events = with_room(events, event_count, 1)
             going_count, complete_count, step_count, event_count, begins = takes(

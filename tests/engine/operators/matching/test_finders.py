@@ -212,3 +212,15 @@ def test_nothing_is_left_of_keys_that_have_timed_out(monkeypatch: pytest.MonkeyP
     job.advance(60)
     assert len(job.timed_out()) == 50
     assert (len(finder._rows), len(finder._index), finder._memory.used.tolist()) == (0, 0, [0, 0, 0])
+
+
+def test_room_is_made_for_what_an_event_does_and_not_for_all_that_others_may_do() -> None:
+    pattern = Pattern.begin("a").where(col("name") == "A")
+    for number in range(10):
+        pattern = pattern.followed_by_any(f"b{number}").where(col("name") == "B").optional()
+    job = MatchJob(pattern.followed_by("c").where(col("name") == "C"))
+    job.rows([row(0, "j", "A", 0, 1), row(1, "j", "B", 0, 2), *(row(n, "k", "A", 0, n + 1) for n in range(2, 40))])
+    job.advance(50)
+    finder: Any = job.operators[0].finder
+    assert finder._memory.used[1] == 1 + 10 + 38
+    assert len(finder._memory.steps) < 2 * finder._memory.used[0]
