@@ -61,7 +61,7 @@ class Autoscaling:
         try:
             seconds = await self._rescale(wanted)
         except Exception as error:
-            # Whatever has failed, a request without an answer would be the last.
+            # Every request is answered, whatever fails: the autoscaler makes no other before.
             _LOG.warning(
                 "the autoscaler's rescale was refused: %s", error, exc_info=not isinstance(error, PenstockError)
             )

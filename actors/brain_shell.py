@@ -89,7 +89,7 @@ class BrainShell:
         try:
             await asyncio.to_thread(self.execution.remove_old)
         except Exception as error:
-            # Slots that are left take room, and a job that waits for room says so; one that never begins says nothing.
+            # The job begins all the same: slots that are left take room, which a job that waits for room reports.
             _LOG.warning("job %r: what an earlier manager had reserved was not freed: %s", self.name, error)
         self.handle(ev.Began())
         return await asyncio.shield(self.report)

@@ -145,7 +145,7 @@ class SendingEnd:
             self._returned.append(None)
             self._wake()
         elif not isinstance(error, ActorDiedError):
-            # Of a dead receiver the job manager knows, and says which it was.
+            # A dead receiver is noticed by the job manager, which names it.
             self._fail(WorkerLostError(f"a message of a channel was lost: {type(error).__name__}: {error}"))
 
 

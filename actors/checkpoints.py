@@ -120,7 +120,7 @@ class Checkpoints:
     async def preload(self, graph: PhysicalGraph, wanted: say.Preload) -> None:
         """Have state taken in for a rescale, as far as that can be done."""
         number = wanted.checkpoint.checkpoint
-        # What does not fit, the deployment will say.
+        # If the checkpoint does not fit, the deployment reports it.
         with contextlib.suppress(PenstockError):
             restore = Restore(self._store, await self.plan(graph, wanted.checkpoint), number)
             await preload(self._execution, graph, wanted.places, restore)
@@ -145,7 +145,7 @@ class Checkpoints:
         try:
             await asyncio.to_thread(self._store.delete, delete.checkpoints, delete.files, target)
         except Exception as error:
-            # It costs storage and nothing else.
+            # Files that are left cost storage and nothing else.
             _LOG.warning("files of old checkpoints of job %r could not be deleted: %s", self._name, error)
 
     async def _check_folder(self, request: int, directory: str | None) -> None:
@@ -192,7 +192,7 @@ class Checkpoints:
         try:
             answer = await self._execution.actors[place].checkpoint.remote(attempt, barrier)
         except RayActorError:
-            # Of a process that died, the watch tells.
+            # The watch call reports that the process has died.
             return
         except RayError as error:
             answer = Declined(str(error))

@@ -109,7 +109,7 @@ class Execution:
         self._stop_awaiting_room()
         wanted, bundles = set(places(graph)), slot_bundles(graph)
         kept = self._slots.kept(bundles)
-        # What lives in a slot that is given back dies with it.
+        # A process dies with the slot that it lives in.
         for place in [place for place in self.actors if place not in wanted or place[1] >= kept]:
             self.discard(place)
             self._metrics.pop(place, None)
@@ -203,7 +203,7 @@ class Execution:
 
     async def _find_room(self, graph: PhysicalGraph) -> None:
         while True:
-            # Where a rescale fails though there is room, it is not tried again and again.
+            # A rescale that fails although there is room is not repeated without a pause.
             await asyncio.sleep(_ROOM_SECONDS)
             # The head of the cluster may be away for a while.
             with contextlib.suppress(RayError):
@@ -524,7 +524,7 @@ class Execution:
         self.kill()
 
     async def _stop(self, place: Place) -> None:
-        # One that is dead already keeps its last counters.
+        # Of a process that is dead already the last counters are kept.
         with contextlib.suppress(RayError):
             self._keep_metrics(place, await self.actors[place].stop.remote())
 

@@ -85,7 +85,7 @@ class JobManager:
 
     async def _run(self) -> None:
         report = await self._shell.run()
-        # Nobody may ever ask: a detached job has no client.
+        # A detached job has no client that would ask the manager to leave.
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
         if self._detached:
             if report.error is not None:

@@ -65,7 +65,7 @@ async def until_closed(address: Address) -> None:
         except ConnectionRefusedError:
             if was_there:
                 return
-            # A wall between the nodes may refuse as well.
+            # A firewall between the nodes may refuse as well.
             await asyncio.Event().wait()
         except (OSError, asyncio.TimeoutError):
             await asyncio.Event().wait()

@@ -59,7 +59,7 @@ async def until_ended(process: Process, lifeline: Callable[[], Awaitable[Address
         await until_pid_ended(process.pid)
         return
     address: Address | None = None
-    # Where it dies over the question, Ray tells.
+    # If the process dies meanwhile, the call itself fails.
     with contextlib.suppress(RayError):
         address = await lifeline()
     if address is None:
@@ -107,11 +107,11 @@ async def unless_ended(ended: asyncio.Future[None], answer: Awaitable[Any]) -> A
         await asyncio.wait({call, ended}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         call.cancel()
-        # Of one that was done already, nobody else takes the error.
+        # If the call was done already, nobody else takes its error.
         call.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
     if call.done() or ended.exception() is not None:
-        # Where the notice itself has failed, the call still tells.
+        # If the watch itself has failed, the call still has the outcome.
         return await call
     raise ProcessEndedError(call)
 

@@ -127,7 +127,7 @@ def _make_room(name: str, deadline: float) -> None:
         found = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE))
         info = found.info()
     except (ValueError, PenstockError):
-        # It is just going away, or about to be restarted.
+        # Its manager is just ending, or about to be restarted.
         if time.monotonic() > deadline:
             raise
         time.sleep(0.1)
@@ -146,7 +146,7 @@ def check_not_running(name: str) -> None:
     try:
         info = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE)).info()
     except (ValueError, PenstockError):
-        # There is none, or it is just going away, or being restarted.
+        # There is no manager, or it is just ending or being restarted.
         return
     _check_ended(info)
 
@@ -380,7 +380,7 @@ class JobControl:
         call = self._manager.rescale.remote(parallelism)
         told = None
         while tell is not None and not ray.wait([call], timeout=_LOOK_SECONDS)[0]:
-            # How it stands is no more than news: the call itself says how it ends.
+            # The status is shown and no more: the call itself has the outcome.
             with contextlib.suppress(PenstockError):
                 waiting_for = self.info().waiting_for
                 if waiting_for not in (None, told):
@@ -430,7 +430,7 @@ def named_jobs() -> dict[str, JobControl]:
             try:
                 jobs[name] = JobControl(name, ray.get_actor(actor["name"], NAMESPACE))
             except (ValueError, RayError):
-                # It has ended since.
+                # The job has ended since.
                 continue
     return jobs
 

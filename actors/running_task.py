@@ -253,11 +253,11 @@ class RunningTask:
         for buffer in self._results.values():
             buffer.take()
         if not self._started or self._closed.done():
-            # The thread never began, or ended long ago: nobody else says that the attempt has.
+            # The thread never began, or ended long ago: nobody else reports that the attempt has ended.
             self._on_closed(None)
         await asyncio.shield(self._closed)
         if self._thread is not None:
-            # It has said so as the last thing that it does: as long as it runs, it holds the task and its state.
+            # The thread reports its end just before it returns: until then it holds the task and its state.
             self._thread.join()
 
     async def watch(self, seen: int) -> Sequence[Report]:
@@ -355,7 +355,7 @@ class RunningTask:
         error = self._aborted or error
         if error is not None:
             self._report(error)
-        # One that has emitted everything still has its rows for the client.
+        # A subtask that has emitted everything still has its rows for the client.
         self._over = self._over or self._closing or error is not None
         for buffer in self._results.values():
             buffer.arrived.set()
@@ -467,7 +467,7 @@ class RunningTask:
             StateNotReadyError: the subtask has ended, or as many as may be wait already.
             StateError: there is no such operator or state, or a filter does not fit.
         """
-        # What reads and edits savepoints comes with it: few subtasks are ever asked.
+        # The import loads the reader of savepoints, which few subtasks need.
         from penstock.savepoints.live_rows import rendered_rows, stored_name
 
         most = _MOST_SCANS if keys is None else _MOST_LOOKUPS
@@ -506,7 +506,7 @@ class RunningTask:
             output = await self._between_steps(lambda: self._task.output(uid, side))
             await self._between_steps(lambda: output.attach(tap))
             await asyncio.wait([come, self._closed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            # One that has ended adds nothing more by itself.
+            # A task that has ended adds nothing more by itself.
             with contextlib.suppress(StateNotReadyError):
                 await self._between_steps(lambda: output.detach(tap))
             return await asyncio.to_thread(tap.rows, self._deployment.subtask)
@@ -525,7 +525,7 @@ class RunningTask:
         answered: asyncio.Future[None] = self._loop.create_future()
 
         def run() -> None:
-            # Whatever ails the question must not end the subtask.
+            # An error of the query must not end the subtask.
             try:
                 answers.append(call())
             except Exception as error:

@@ -71,7 +71,7 @@ class Slots:
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
-            # They would take the room as soon as there is some, and be taken for slots that are there.
+            # Groups that are left would take room as soon as there is some, and count as slots that are there.
             for slot in self._slots[kept:]:
                 remove_placement_group(slot.group)
             del self._slots[kept:]

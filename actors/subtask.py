@@ -141,7 +141,7 @@ class SubtaskActor:
         """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""
         running = self._of(attempt)
         is_open = running is not None and await running.start()
-        # Where the new state was there beside it anyway: rows that wait for this subtask need not wait for that, too.
+        # Later, as both states had room until now: rows that wait for this subtask do not wait for that, too.
         asyncio.get_running_loop().call_later(_DROPPED_SECONDS, self._drop_old)
         return is_open
 

@@ -56,7 +56,7 @@ class TaskLog:
         self._lines: deque[LogLine] = deque(maxlen=KEPT)
         self._place = (0, 0, 0)
         self._count = 0
-        # What is collected while a line is made may have something to say itself.
+        # Garbage that is collected while a line is made may log by itself, in this thread.
         self._lock = threading.RLock()
         self._handler = _Handler(self)
         self._error: TextIO = sys.stderr
@@ -115,7 +115,7 @@ class TaskLog:
         speaker = _current_operator()
         with self._lock:
             now = time.time_ns()
-            # They grow on when another process takes the subtask over.
+            # Numbers by the clock keep growing when another process takes the subtask over.
             self._count = max(self._count + 1, now // 1_000)
             place = self._place
             line = LogLine(self._count, now // 1_000_000, level, logger, text[:LONGEST_LINE], *place, speaker)

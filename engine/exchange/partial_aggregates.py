@@ -55,7 +55,7 @@ class PartialAggregates:
 
     def splitter(self, context: SplitterContext) -> Splitter:
         spread, merge = self.inner.splitter(context), PartialMerger(self.layout)
-        # Of the user's rows: an error is to name one of those.
+        # Before they are aggregated, so that an error names a row of the user's.
         check = KeyColumns(self.inner.keys if isinstance(self.inner, Hash) else (), context.where)
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:

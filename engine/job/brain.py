@@ -188,7 +188,7 @@ class JobBrain:
         life = self._life
         life.now = now
         self._handle(event)
-        # Then what has become possible, whatever it had waited for.
+        # Then do what the event has made possible.
         if life.ending is None:
             self._recovery.proceed()
         if life.ending is None:
@@ -252,7 +252,7 @@ class JobBrain:
             case ev.StoreFailed(number, error):
                 self._on_store_failed(number, error)
             case ev.Acknowledged() | ev.Declined() | ev.Stored() | ev.Committed():
-                # Only of a job with a folder any of these is heard, when that is claimed.
+                # Only a job whose folder is claimed has checkpoints.
                 assert life.checkpoints is not None
                 if not isinstance(event, ev.Committed) or life.attempts.is_current(event.place, event.attempt):
                     life.checkpoints.handle(event, life.now)

@@ -254,7 +254,7 @@ class JobCheckpoints:
             CheckpointError: none can be taken now.
         """
         if wanted.purpose in (Purpose.PRELOAD, Purpose.SWITCH):
-            # One in between may be a new base, for which what was taken in is worth nothing.
+            # A periodic one in between might become the new base, which makes what was preloaded worthless.
             self.coordinator.postpone(now.monotonic)
         number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder, wanted.replaced)
         self._wanted[number] = wanted
@@ -356,7 +356,7 @@ class JobCheckpoints:
             return
         error = CheckpointError(message)
         if reason is AbortReason.OVERTAKEN:
-            # A later one came first to a subtask, as calls may: who waits for it is not to blame.
+            # Calls may overtake each other, so that a subtask had a later one first: it is triggered again.
             try:
                 self.want(wanted, now)
             except CheckpointError as refused:

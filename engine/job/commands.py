@@ -86,7 +86,7 @@ class Commands:
     def on_room(self) -> None:
         """There is room again for a job that runs smaller than it should."""
         layout = self._life.layout
-        # One that comes to its end, or has been rescaled meanwhile, stays as it is.
+        # A job that is about to end, or was rescaled meanwhile, stays as it is.
         with contextlib.suppress(CheckpointError):
             checkpoints = self._checkpoints()
             if layout is not None and layout.scale.most is not None and not self._rescaling.is_under_way:
@@ -97,7 +97,7 @@ class Commands:
         """The nodes of subtasks are about to leave: these move, if nothing else is being done to the job."""
         layout = self._life.layout
         moved = [place for place in places if layout is not None and place in layout.places]
-        # It is said again; a job without checkpoints, or at its end, stays where it is.
+        # The shell repeats the event; a job without checkpoints, or about to end, stays where it is.
         with contextlib.suppress(CheckpointError):
             checkpoints = self._checkpoints()
             if layout is not None and moved and not self._rescaling.is_under_way and self._life.attempts.is_calm:

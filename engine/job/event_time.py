@@ -130,7 +130,7 @@ def _stands(seen: _Seen, counters: Sequence[OperatorMetrics], now_ms: int) -> bo
     if came <= 0 or seen.watermark == MAX_TIMESTAMP:
         return False
     if seen.watermark == MIN_TIMESTAMP:
-        # One that gives rows all the same waits for nothing.
+        # An operator that gives rows all the same waits for nothing.
         return now_ms - seen.since_ms >= FIRST_MS and not any(counter.rows_out for counter in counters)
     return now_ms - seen.since_ms >= LATER_MS
 

@@ -187,7 +187,7 @@ def taken_scale(planner: Planner, latest: CompletedCheckpoint) -> Scale:
     counts = sorted({subtask.parallelism for subtask in latest.subtasks})
     told: tuple[Scale, ...] = () if latest.scale is None else (latest.scale,)
     for candidate in (*told, *map(Scale, counts), Scale(None, tuple(sorted(operators.items())))):
-        # What one operator has been given, others may not be able to have.
+        # A parallelism that one operator was given may not be possible for the others.
         with contextlib.suppress(PenstockError):
             if _fits(planner, latest, candidate):
                 return candidate

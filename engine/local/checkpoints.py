@@ -139,7 +139,7 @@ class LocalCheckpoints:
                 plan = self._store.plan(graph, preload.checkpoint)
                 self._preloaded[place] = self._store.preload(graph, plan, *place, before)
             except PenstockError:
-                # Who cannot reads all of it later.
+                # A subtask that cannot preload reads all of the state later.
                 return
             finally:
                 self._preloads(graph, preload, left)

@@ -75,7 +75,7 @@ class LocalJob(JobHandle):
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
         with self._interrupts.held():
             heard = InterruptibleClock(clock, self._interrupts)
-            # What is got over is told too: an error that comes back for ever must not look like a job that hangs.
+            # Restarts are reported as well: an error that comes back for ever must not look like a job that hangs.
             log_store = None if folder is None else folder.store
             chosen = random.Random(seed)
             self._manager = LocalManager(program, heard, chosen, folder, warn=_LOG.warning, log_store=log_store)
@@ -90,7 +90,7 @@ class LocalJob(JobHandle):
         """Let the job begin; what it was given and cannot use is an error of whoever submits it."""
         self._manager.begin()
         if self._interrupts.pending:
-            # Nobody gets a handle to end it by.
+            # Nobody has a handle yet by which to end the job.
             self._end(CancelJob())
         if self._brain.error is not None and not self._brain.attempts.has_deployed:
             raise self._brain.error

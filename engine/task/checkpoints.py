@@ -247,7 +247,7 @@ class TaskCheckpoints:
         """The input has ended and the operators have emitted all: what is expected has no barrier to wait for."""
         self._input_ended = True
         for checkpoint in sorted(self._expected):
-            # Of one whose barriers were dropped here, the others have captured something else.
+            # If its barriers were dropped here, the other subtasks have captured another moment.
             if not self._barriers.is_over(checkpoint):
                 self._begin_ended(self._expected[checkpoint])
 

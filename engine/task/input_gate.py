@@ -415,7 +415,7 @@ class InputGate:
                 self._begin(self._aligner.on_barrier(channel, element, self._now))
             elif isinstance(element, LatencyMarker):
                 if channel not in self._feedback:
-                    # One that came back from a loop would go round for ever.
+                    # A marker that came back from a loop would go round for ever.
                     self._taken.append((input_index, element))
             elif channel in self._feedback:
                 self._taken.extend((input_index, merged) for merged in self._on_feedback(channel, element))
@@ -426,7 +426,7 @@ class InputGate:
 
     def _on_control(self, channel: int, element: Control) -> list[Control]:
         if isinstance(element, IterationBarrier):
-            # What comes into a loop from another one has nothing to do with its supersteps.
+            # A barrier that comes from another loop has nothing to do with the supersteps of this one.
             return [] if self._feedback else [*self._supersteps.on_barrier(channel, element)]
         supersteps = self._supersteps.on_end(channel) if isinstance(element, EndOfInput) else []
         merged = self._merger.on_control(channel, element)

@@ -128,7 +128,7 @@ class RouterEdge:
         self._split, self.buffers, self._marked = other._split, other.buffers, other._marked
         self.uid, self.overtakable, self.takes_back = other.uid, other.overtakable, other.takes_back
         now = self._clock.monotonic()
-        # One that has ended says no more than that, in one message: it may never be stepped again.
+        # A task that has ended sends its end in one message: it may never be stepped again.
         for element in (self._watermark, self._end or self._status):
             if element is not None:
                 for buffer in self.buffers:

@@ -156,7 +156,7 @@ class TimedSplits:
         self.update()
 
     def tick(self, now: float) -> None:
-        # Together: where all splits become idle at once, none of them is to move event time on for the others.
+        # Together: where all splits become idle at once, none of them must advance event time for the others.
         due = [split for split in self._open if split.has_timed_out(now)]
         for split in due:
             split.input.time_out(_NOBODY)
@@ -175,7 +175,7 @@ class TimedSplits:
     def update(self) -> None:
         """Emit what all splits together say, where that is new."""
         active = [split.input.watermark for split in self._open if not split.input.idle]
-        # One without splits may get some, and holds nothing back until then.
+        # A subtask without splits may get some, and holds nothing back until then.
         idle = not active and (bool(self._open) or (self._may_grow and not self._unread))
         status_changes = idle != self._idle
         self._idle = idle
