@@ -21,11 +21,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from penstock.testing.simulation import FaultRates, Outcome, Scenario, Sweep, simulate, sweep
-from tests.simulation.regressions import how_to_run
+from tests.simulation.regressions import RESCALED, how_to_run
 from tests.simulation.scenarios import SCENARIOS
 
 _SHOWN = 5
-_RESCALES = FaultRates(budget=30, rescale=0.005, amid_rescale=0.01, passing=0.05)
 
 
 def main(
@@ -42,7 +41,7 @@ def main(
     if not scenarios:
         raise typer.BadParameter(f"there are {', '.join(one.name for one in SCENARIOS)}", param_hint="--scenario")
     first = random.randrange(1_000_000_000) if start is None else start
-    rates = _RESCALES if rescales else FaultRates()
+    rates = RESCALED if rescales else FaultRates()
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)
     if seed is not None and not as_json:
         typer.echo(simulate(scenarios[seed % len(scenarios)], seed, rates, log_folder=_logs()))

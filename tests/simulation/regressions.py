@@ -12,6 +12,8 @@ from penstock.testing.simulation import FaultRates
 from tests.simulation.mutants import LATE_DRAINS, USUAL
 
 FEW_NODES = FaultRates(kill_node=0.003, budget=20)
+RESCALED = FaultRates(budget=30, rescale=0.005, amid_rescale=0.01, passing=0.05)
+"""Jobs are rescaled often, rows come meanwhile, and processes are lost in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True)

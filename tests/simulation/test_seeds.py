@@ -1,4 +1,4 @@
-"""500 seeds of whole jobs with faults; what the sinks show equals plain Python. `make simulate` runs more."""
+"""475 seeds of whole jobs with faults; what the sinks show equals plain Python. `make simulate` runs more."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ import pytest
 from penstock.engine.job.replay import replay
 from penstock.testing.simulation import Case, FaultRates, Warehouse, simulate, sweep
 from penstock.testing.simulation.sweep import run_seed
-from tests.simulation.regressions import REGRESSIONS, Regression, how_to_run
+from tests.simulation.regressions import REGRESSIONS, RESCALED, Regression, how_to_run
 from tests.simulation.scenarios import SCENARIOS
 
-SEEDS = 500
+SEEDS = 450
+RESCALED_SEEDS = 25
 PROCESSES = min(2, os.cpu_count() or 1)
 TRACED = range(len(SCENARIOS))
 
 
-def test_five_hundred_seeds_show_no_violation(tmp_path: Path) -> None:
-    failed = sweep(SCENARIOS, range(SEEDS), PROCESSES, log_folder=tmp_path).failed
+@pytest.mark.parametrize(
+    ("seeds", "rates", "options"),
+    [(SEEDS, FaultRates(), ""), (RESCALED_SEEDS, RESCALED, " --rescales")],
+    ids=["any faults", "rescales"],
+)
+def test_seeds_show_no_violation(seeds: int, rates: FaultRates, options: str, tmp_path: Path) -> None:
+    failed = sweep(SCENARIOS, range(seeds), PROCESSES, rates, log_folder=tmp_path).failed
     assert not failed, "\n".join(
-        f"{outcome}\n  run it again: {how_to_run(outcome.scenario, outcome.seed)}" for outcome in failed
+        f"{outcome}\n  run it again: {how_to_run(outcome.scenario, outcome.seed)}{options}" for outcome in failed
     )
 
 
