@@ -35,7 +35,7 @@ def connect_to_running(address: str | None) -> None:
     from penstock.actors.cluster import ON_THIS_MACHINE, connect
 
     named = None if address == ON_THIS_MACHINE else address or os.environ.get("RAY_ADDRESS") or None
-    # Of a cluster that it finds by itself, Ray uses the token unasked.
+    # Ray uses the token of a cluster that it finds by itself.
     connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0)
 
 

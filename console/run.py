@@ -202,7 +202,7 @@ def _detach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
         assert isinstance(job, RayJob)
         _say_start(job, output)
         try:
-            # What its state is like, only the subtasks find out.
+            # Whether its state can be restored is known once the subtasks run.
             status = job.wait_until_started(output.say)
         except KeyboardInterrupt:
             output.say(f"job {job.name} keeps running without this command; `penstock cancel {job.name}` ends it")

@@ -59,7 +59,7 @@ def inspect_command(
             output.say(f"{files} files are as they were written")
         output.result(document, inspection)
         return
-    # What can be shown is shown; the command has failed all the same.
+    # What could be read is shown, but the command has failed.
     output.result({**document, **error_document(problems[0])}, inspection)
     for problem in problems:
         output.say(f"error: {message_of(problem, output.tracebacks)}")

@@ -60,7 +60,7 @@ class ResultTable:
 def shown_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:
     """Rows for a terminal."""
     table = Table()
-    # What is in brackets is no style.
+    # Text, so that what is in brackets is not taken for a style.
     for name in names:
         table.add_column(Text(name))
     for row in rows:

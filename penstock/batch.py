@@ -47,7 +47,7 @@ def runs_in_batch(mode: Mode, graph: PhysicalGraph, runtime: str) -> bool:
     """
     if mode == "streaming" or (mode == "automatic" and runtime == "local"):
         return False
-    # What Spark runs by itself, with all operators that it knows: jobs that cannot go there do without.
+    # Imported here: it loads all operators that Spark runs by itself, which other jobs do without.
     from penstock.actors.spark.checks import check_translatable, untranslatable
 
     if mode == "automatic":

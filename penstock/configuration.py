@@ -117,7 +117,7 @@ class Configuration:
             problems += [self._problem(dict(one)) for one in error.errors()]
             bad = {str(one["loc"][0]) for one in error.errors()}
             rest = Settings.model_validate({name: value for name, value in known.items() if name not in bad})
-            # Of a bad value nobody knows whether it would have gone with the others.
+            # Whether a bad value would have gone with the others is not known.
             return None, [*problems, *(one for one in conflicts(rest) if not any(name in one for name in bad))]
         return settings, [*problems, *conflicts(settings)]
 

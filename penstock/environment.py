@@ -522,7 +522,7 @@ class StreamEnvironment:
             job = start_batch_job(graph, program.consumers, self._spark, self._address, target)
         else:
             job = self._start(graph, job_program, program, start, detached)
-            # Of a job that could not be started, only the error counts.
+            # Only the error counts of a job that could not be started.
             warn_of_sinks_that_wait(graph)
         program.job = job
         if program is self._program:

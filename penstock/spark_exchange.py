@@ -80,7 +80,7 @@ def collected(frame: DataFrame, most_bytes: int) -> pa.Table:
         ConfigurationError: they are not.
     """
     parts: list[pa.Table] = []
-    # Of a larger partition enough comes to be too much here; all of it might be too much for its executor.
+    # Of a partition that is too large, a little more than the limit comes: all might be too much for its executor.
     packed = frame.mapInArrow(partial(_packed, most_bytes * 9 // 8), "rows binary").toLocalIterator()
     for row in packed:
         with pa.ipc.open_stream(bytes(row.rows)) as reader:

@@ -100,7 +100,7 @@ class LiveState:
             asked = self._owners(subtasks, layout, [key]) if layout.keys else dict.fromkeys(range(subtasks.parallelism))
             for rows in subtasks.read(asked, self._name, ScanFilter()):
                 if rows is not None and rows.data.num_rows:
-                    # Of windows one knows when there are some.
+                    # Whether it is the state of windows is known once there are rows.
                     check_of_one_key(rows.layout, key, self._place)
                     return value_of_key(rows.layout, rows.data)
             return None

@@ -311,7 +311,7 @@ class ObjectBlobs:
         try:
             self._call("deleted", "", lambda: obstore.delete(self._store, keys))
         except CheckpointCorruptError:
-            # One is gone already, which hides what became of the others.
+            # One was deleted already, and the error does not say whether the others were.
             for key in keys:
                 with contextlib.suppress(CheckpointCorruptError):
                     self._call("deleted", "", functools.partial(obstore.delete, self._store, key))

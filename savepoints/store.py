@@ -163,7 +163,7 @@ class FolderJobStore:
         try:
             blobs.create(self._paths.manifest(number), data)
         except BlobExistsError:
-            # Of a manager that came after this one: the number, and what is there, is its own.
+            # The manifest is of a manager that took over, if there is one: then the number is its own.
             self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
             raise
 
@@ -197,10 +197,10 @@ class FolderJobStore:
 
     def finish(self, epoch: int, status: str, message: str = "", *, retains: bool = False) -> None:
         blobs = self._blobs()
-        # Of one that was replaced, the new manager must not hear: it would take its own job for ended.
+        # A manager that was replaced must not write an end: the new one would take its own job for ended.
         self._check_not_fenced(blobs, epoch, "the end")
         blobs.create(self._paths.ended(epoch), End(status, message, retains).sealed(epoch))
-        # Whoever claims from now on sees it. One who did before may be reading what would be removed next.
+        # A manager that claims from now on sees it. One that did before may be reading what would be removed next.
         self._check_not_fenced(blobs, epoch, "the end")
 
     def discard(self) -> None:
@@ -527,7 +527,7 @@ def ended_by(blobs: BlobStore) -> End | None:
     status, message = content.get("status"), content.get("message", "")
     if not isinstance(status, str) or not isinstance(message, str):
         raise CheckpointCorruptError(f"{where} does not say how the job has ended")
-    # What an older version has written does not say it, and what is kept can still be removed.
+    # Ends that an older version wrote do not say it; checkpoints that are kept can still be removed.
     return End(status, message, bool(content.get("retains", True)))
 
 

@@ -112,7 +112,7 @@ def _connect(scheme: str, bucket: str) -> ObjectStore:
         # Uploads may take long, and are tried again; whether anybody is there is known sooner.
         obstore.head(_client(scheme, bucket, _ANSWER_SECONDS, retries=0), ".penstock")
     except (BaseError, OSError, ValueError):
-        # What is wrong otherwise is said by the request that needs it.
+        # Other mistakes are reported by the request that meets them.
         if time.monotonic() - began >= _ANSWER_SECONDS:
             raise TimeoutError(f"{scheme}://{bucket}: no answer within {_ANSWER_SECONDS} s") from None
     return _client(scheme, bucket, _REQUEST_SECONDS, retries=2)

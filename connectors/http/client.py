@@ -153,6 +153,6 @@ def open_url(url: str, headers: Mapping[str, str], timeout: float, body: bytes |
     # `check_url` has let http and https pass alone.
     request = urllib.request.Request(bare, body)  # noqa: S310
     for name, value in all_headers.items():
-        # They may hold credentials, which another server that this one names must not get.
+        # Headers may hold credentials, which another server that this one redirects to must not get.
         request.add_unredirected_header(name, value)
     return urllib.request.urlopen(request, timeout=timeout)  # noqa: S310

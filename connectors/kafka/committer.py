@@ -109,7 +109,7 @@ class Committer:
                 if epoch.checkpoint > self._committed[epoch.writer]:
                     self._transact(epoch)
         except BaseException:
-            # Nobody knows what became of it: the next try asks the brokers, by new producers.
+            # Whether it was committed is not known: the next try asks the brokers, by new producers.
             self.close()
             raise
 

@@ -103,7 +103,7 @@ class PartitionConsumer:
         if self._error is not None:
             raise self._error
         if assigned is not None and assigned.paused:
-            # It may have been paused just behind the look above, when its last records had been taken.
+            # The partition may have been paused just after the look above, when its last records had been taken.
             self._thread.loop.call_soon_threadsafe(self._resume, partition)
         return None
 

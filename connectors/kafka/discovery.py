@@ -46,6 +46,6 @@ class PartitionDiscovery(SplitDiscovery):
             try:
                 self._found = plan_splits(self._connection, self._chosen, KafkaOffsets.earliest(), None)
             except Exception as error:
-                # What is being read is read on or fails by itself; what is new can wait for the next time.
+                # Partitions that are read continue or fail by themselves; new ones can wait for the next time.
                 _LOG.warning("kafka: no new partitions could be looked for: %s", summary(error))
             self._closed.wait(self._interval_s)

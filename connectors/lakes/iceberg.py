@@ -231,7 +231,7 @@ def _await_answer(uri: str) -> None:
         if uri.startswith(("http://", "https://")):
             ask(uri.rstrip("/") + "/v1/config", {}, _ANSWER_SECONDS)
     except ConnectionError:
-        # What is wrong otherwise is said by pyiceberg, which has certificates and proxies of its own.
+        # Other mistakes are reported by pyiceberg, which has certificates and proxies of its own.
         if time.monotonic() - began >= _ANSWER_SECONDS:
             raise TimeoutError(f"{shown_url(uri)}: no answer within {_ANSWER_SECONDS:g} s") from None
 

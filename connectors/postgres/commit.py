@@ -79,7 +79,7 @@ def apply(connection: Postgres, target: Target, committables: Sequence[Committab
     """
     writer, newest = committables[0].writer, committables[-1].checkpoint
     with connection.transaction():
-        # Whoever is stopped in the middle must not hold the marker for ever.
+        # A process that is stopped in the middle must not hold the marker for ever.
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', %s, true)", [str(target.stuck_ms)])
         if _committed(connection, target, writer) >= newest:
             return

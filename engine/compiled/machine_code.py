@@ -187,7 +187,7 @@ class _Writer:
 
     def _for(self, name: str, bounds: Sequence[Any], body: Sequence[ast.stmt]) -> None:
         start, stop = bounds if len(bounds) == 2 else (ir.Constant(INTEGER, 0), bounds[0])
-        # What the body does to the variable is nothing to the rounds: loops within this one may use the same.
+        # The rounds are counted apart from the variable, which the body may assign and inner loops may share.
         round_number = self._allocated(INTEGER)
         self.builder.store(start, round_number)
 

@@ -389,7 +389,7 @@ def resolve_parallelisms(
     resolved: dict[int, int] = {}
     for node in graph:
         if feedback_of(node) is not None:
-            # It has no rows of its own to spread: it goes with the operator before it.
+            # The tail of a loop has no parallelism of its own: it goes with the operator before it.
             resolved[node.id] = resolved[node.inputs[0].source]
         else:
             own = replace(node, parallelism=operators.get(uid_of(node), node.parallelism))

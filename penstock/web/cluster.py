@@ -206,7 +206,7 @@ class _Watched:
 
     def _lost(self, error: Exception) -> Reading | None:
         try:
-            # Of a detached job it may be written down.
+            # The end of a detached job may be written down.
             self.info = self.control.info()
             return Reading(self.info, ())
         except PenstockError:

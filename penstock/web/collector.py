@@ -42,7 +42,7 @@ class Collector:
     ) -> None:
         self._cluster = cluster
         self._every = every
-        # Of its own: those that wait for flame graphs and logs must not keep the readings waiting.
+        # A thread of its own: calls for flame graphs and logs must not keep the readings waiting.
         self._thread = ThreadPoolExecutor(1, "readings")
         self._exporter = exporter
         self._listeners: set[asyncio.Event] = set()
@@ -65,7 +65,7 @@ class Collector:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._read)
             self.problem = None
         except Exception as error:
-            # Whatever ails the cluster, those who watch are told, and the next reading may succeed.
+            # Watchers are told of the error, whatever it is; the next reading may succeed.
             self.problem = f"{type(error).__name__}: {error}"
         self._readings += 1
         for listener in self._listeners:
@@ -85,7 +85,7 @@ class Collector:
                 self.observed.see(reading.info, reading.metrics, now, now_ms)
             self.observed.miss([*(reading.info.id for reading in readings), *self._cluster.awaited()])
         finally:
-            # What is only waited for keeps nobody else.
+            # CPU time: what is only waited for holds up nobody else.
             self._took = time.thread_time() - began
 
     @property

@@ -72,7 +72,7 @@ class StateFlights(flight.FlightServerBase):  # type: ignore[misc]
             view, wanted = self._read_of(ticket.ticket)
             schema, batches = self._reads.rows(view, wanted)
             if wanted.isolation == "live":
-                # They are in memory already, and leave without Python.
+                # The rows are in memory already, and are sent without Python.
                 return flight.RecordBatchStream(pa.Table.from_batches(batches, schema))
         return flight.GeneratorStream(schema, self._sent(batches))
 

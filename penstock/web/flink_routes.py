@@ -47,7 +47,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
     observed = collector.observed
 
     def alive() -> list[Node]:
-        # Of those that have gone, which Ray keeps listing, Flink knows nothing.
+        # Nodes that have left, which Ray keeps listing, are not in Flink's list.
         return [node for node in collector.nodes if node.alive]
 
     def slots() -> tuple[int, int]:

@@ -52,7 +52,7 @@ class Operations:
     def __init__(self) -> None:
         self._all: dict[str, Operation] = {}
         self._running: set[asyncio.Task[None]] = set()
-        # Of their own: a rescale that waits for room must not keep the readings of the cluster waiting.
+        # A pool of their own: a rescale that waits for room must not keep the readings of the cluster waiting.
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "operation")
 
     def begin(self, job_id: str, kind: str, call: Callable[[], Any]) -> Operation:

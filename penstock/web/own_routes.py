@@ -94,7 +94,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
 
     async def metrics(request: Request) -> Response:
         by_subtask = request.query_params.get("subtasks") in ("1", "true")
-        # Of a wide job it takes a second.
+        # The metrics of a wide job take a second.
         text = await asyncio.to_thread(prometheus_text, observed.jobs(), by_subtask)
         return PlainTextResponse(text, media_type=CONTENT_TYPE)
 

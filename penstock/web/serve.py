@@ -225,7 +225,7 @@ def web_server(app: App) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
-        # Who asks is who has connected: headers that say something else are for the guard.
+        # The client is who has connected; the guard alone reads headers that name another.
         proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
         timeout_graceful_shutdown=1,

@@ -98,7 +98,7 @@ class StateReads:
 
     def _live_rows(self, view: JobView, wanted: StateRead) -> pa.Table:
         live = self._live(view, wanted)
-        # One more than is given: whether there are more.
+        # One more is read than is given, to know whether there are more.
         limit = MOST_LIVE_ROWS + 1 if wanted.limit is None else min(wanted.limit, MOST_LIVE_ROWS + 1)
         keys = None
         if wanted.keys is not None:

@@ -55,7 +55,7 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         if key := query.getlist("key"):
             value = await in_thread(lambda: reads.value(view, replace(wanted, keys=(tuple(key),))))
             return JSONResponse({"found": value is not None, "value": json_value(value)})
-        # One more tells that there are more.
+        # One more is read to know whether there are more.
         more = replace(wanted, limit=limit + (not arrow))
         return await in_thread(lambda: _rows(_table(*reads.rows(view, more)), limit, arrow))
 

@@ -116,7 +116,7 @@ def take_in(
         arrived = np.where(before + changes.lowest > 0, arrived, numbers[changes.again])
     else:
         arrived = np.where(changes.last >= 0, numbers[changes.last], arrived)
-    # What goes, and is not there, is as if it had not gone.
+    # A delete of a row that is not there is ignored.
     after = np.maximum(before, -changes.lowest) + changes.weights
     stay, gone = after > 0, found[(after == 0) & held]
     mask = pa.array(stay)

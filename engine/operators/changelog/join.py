@@ -250,7 +250,7 @@ class ChangelogJoin(Operator):
         found = own.rows.find(keys, identity)
         before = np.zeros(len(delta), np.int64)
         before[found >= 0] = own.rows.numbers(found[found >= 0], _COUNT)
-        # What is not there (its time to live was over) cannot go.
+        # A row that is not there (its time to live was over) cannot be deleted.
         weights = np.maximum(delta.weights, -before)
         meetings = self._meetings(side, delta.rows, keys, other)
         if self._spec.kind.pairs:

@@ -96,7 +96,7 @@ class Sums:
         sums = self._held(slots, name)
         with np.errstate(over="ignore", invalid="ignore"):
             np.add.at(sums, values.of, numbers * values.signs)
-        # Of nothing the sum is nothing, whatever rounding has left.
+        # The sum of no rows is zero, whatever rounding has left.
         sums[counts == 0] = 0
         self._state().write(slots, name, pa.array(sums))
 

@@ -62,7 +62,7 @@ class ValueCounts:
     def _add(self, groups: GroupedRows, of: Int64s, values: pa.Array, net: Int64s) -> Values:
         state = self._state()
         slots = state.rows.find(_keys(groups, of), [values])
-        # What is not there cannot go.
+        # A value that is not there cannot be deleted.
         known = (slots >= 0) | (net > 0)
         of, values, net, slots = of[known], values.filter(pa.array(known)), net[known], slots[known]
         before = np.zeros(len(slots), np.int64)
@@ -189,7 +189,7 @@ class Extremes:
     def _best(self, candidates: _Candidates, groups: int) -> pa.Array:
         values = pa.concat_arrays(candidates.values)
         if pa.types.is_duration(self._kind):
-            # Of these Arrow finds no extremes.
+            # Arrow finds no extremes of durations.
             values = values.view(pa.int64())
         table = pa.table({"g": np.concatenate(candidates.of), "v": values})
         best = table.group_by("g", use_threads=False).aggregate([("v", self._call.function)])

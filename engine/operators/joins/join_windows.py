@@ -310,7 +310,7 @@ class SessionPairing:
         due = self._due.between(MIN_TIMESTAMP, upto + 1)
         self._due.drop_before(upto + 1)
         sessions, ends = _joined([p.rows.column(_SESSION).to_numpy() for p in due]), _joined(_times(due))
-        # Others have been changed since, were merged into some, or have an id that another one had.
+        # Other windows have changed since, were merged, or have an id that another one had.
         ending = self._sessions.ends[sessions] == ends
         sessions, ends = sessions[ending], ends[ending]
         ordered = sessions[np.argsort(ends, kind="stable")]

@@ -208,7 +208,7 @@ def _check_worker(process: JobProcess) -> None:
 
 def _lives(pid: int) -> bool:
     try:
-        # One that is dead, and not yet taken note of by its parent, has no words any more.
+        # The command line of a zombie process is empty.
         return bool(_words(Path(f"/proc/{pid}")))
     except (FileNotFoundError, ProcessLookupError):
         return False

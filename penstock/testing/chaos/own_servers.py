@@ -18,7 +18,7 @@ from penstock.testing.services import S3, Kafka, Postgres
 
 @contextmanager
 def _kafka() -> Iterator[ServerJob]:
-    # What the client has to say of a broker that is away is what the report tells.
+    # The report says what the client would log of a broker that is away.
     logger = logging.getLogger("aiokafka")
     level = logger.level
     logger.setLevel(logging.CRITICAL)

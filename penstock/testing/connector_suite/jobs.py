@@ -198,7 +198,7 @@ class _Run:
             require(not failed, JOB, f"{where}: the job failed after {self.told}: {manager.brain.error}")
         finally:
             for one in self._managers:
-                # It closes them as it is gone through.
+                # The generator closes them as it is iterated.
                 list(one.execution.close(one.execution.places))
             self._managers.clear()
 

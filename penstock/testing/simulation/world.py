@@ -390,7 +390,7 @@ class _World:
         if not retains:
             self._check_folder(real)
             return None
-        # What it has told of is there, whatever was under way.
+        # Whatever was under way, a checkpoint that was reported is there.
         self._deliver_all(real)
         job.zombies.clear()
         try:
