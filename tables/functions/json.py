@@ -1,24 +1,19 @@
-"""Functions of JSON in texts.
-
-A path is `$`, `$.name`, `$['name']`, `$[0]` and what these make together, also behind `lax` and `strict`.
-"""
+"""Functions of JSON in texts."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.json_paths import Found, json_path
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 
-_STEP: Final = re.compile(r"\.([A-Za-z_][\w$-]*)|\[(\d+)\]|\['([^']*)'\]|\.\"([^\"]*)\"")
-_MISSING: Final = object()
+_NO_VALUE: Final = (Found.NULL, Found.NOTHING)
 _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     "VALUE": lambda _: True,
     "OBJECT": lambda v: isinstance(v, dict),
@@ -27,59 +22,41 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 }
 
 
-@lru_cache(256)
-def _steps(path: str) -> tuple[str | int, ...]:
-    text = re.sub(r"^\s*(lax|strict)\s+", "", path).strip()
-    if not text.startswith("$"):
-        raise ValueError(f"the path {path!r} does not begin with $")
-    place, steps = 1, []
-    while place < len(text):
-        found = _STEP.match(text, place)
-        if found is None:
-            raise ValueError(f"the path {path!r} cannot be read from {text[place:]!r} on")
-        name = found[1] or found[3] or found[4]
-        steps.append(int(found[2]) if found[2] is not None else name)
-        place = found.end()
-    return tuple(steps)
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _at(text: str, path: str) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return _MISSING
-    for step in _steps(path):
-        if isinstance(step, int):
-            if not isinstance(value, list) or step >= len(value):
-                return _MISSING
-        elif not isinstance(value, dict) or step not in value:
-            return _MISSING
-        value = value[step]
-    return value
+def _is_single(value: Any) -> bool:
+    return not isinstance(value, dict | list)
 
 
 def _value(text: str, path: str) -> str | None:
-    found = _at(text, path)
-    if found is _MISSING or found is None or isinstance(found, dict | list):
-        return None
-    return found if isinstance(found, str) else json.dumps(found)
+    kind, value = json_path(path).find(text)
+    return _text_of(value) if kind is Found.VALUE and _is_single(value) else None
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _value_or(call: CallValues) -> pa.Array:
-    """JSON_VALUE with what is given where nothing is found, and where no single value is: null, a default, an error."""
+    """JSON_VALUE with what is given where nothing is found, and where there is an error: null, a default, an error."""
     columns = [column.to_pylist() for column in call.columns]
     found: list[str | None] = []
     for text, path, empty, if_empty, error, if_error in zip(*columns, strict=True):
         if text is None or path is None:
             found.append(None)
             continue
-        value = _at(text, path)
-        if value is _MISSING and _is_json(text, "VALUE"):
+        read = json_path(path)
+        kind, value = read.find(text)
+        if kind is Found.VALUE and not _is_single(value):
+            kind = Found.ERROR if read.strict else Found.NOTHING
+        if kind in _NO_VALUE:
             found.append(_otherwise(empty, if_empty, f"there is nothing at {path!r}"))
-        elif value is _MISSING or isinstance(value, dict | list):
+        elif kind is Found.ERROR:
             found.append(_otherwise(error, if_error, f"there is no single value at {path!r}"))
         else:
-            found.append(value if isinstance(value, str) or value is None else json.dumps(value))
+            found.append(_text_of(value))
     return pa.array(found, pa.string())
 
 
@@ -93,13 +70,45 @@ def _value_of(call: CallValues) -> pa.Array:
     return _value_or(call) if len(call.columns) > 2 else by_row(_value)(call)
 
 
-def _query(text: str, path: str, wrapper: str = "WITHOUT") -> str | None:
-    found = _at(text, path)
-    if found is _MISSING:
+_INSTEAD: Final[dict[str, Any]] = {"NULL": None, "EMPTY ARRAY": [], "EMPTY OBJECT": {}}
+
+
+def _queried(text: str, path: str, wrapper: str, empty: str, error: str) -> Any:
+    """What JSON_QUERY finds, an object or an array; None for null."""
+    read = json_path(path)
+    kind, value = read.find(text)
+    if kind is Found.VALUE:
+        if wrapper == "UNCONDITIONAL" or (wrapper == "CONDITIONAL" and not isinstance(value, list)):
+            value = [value]
+        if not _is_single(value):
+            return value
+        kind = Found.ERROR if read.strict else Found.NOTHING
+    instead = empty if kind in _NO_VALUE else error
+    if instead == "ERROR":
+        raise ValueError(f"JSON_QUERY: there is no object or array at {path!r}")
+    return _INSTEAD[instead]
+
+
+def _query(text: str, path: str, wrapper: str = "WITHOUT", empty: str = "NULL", error: str = "NULL") -> str | None:
+    found = _queried(text, path, wrapper, empty, error)
+    return None if found is None else _compact(found)
+
+
+def _query_texts(text: str, path: str, wrapper: str, empty: str, error: str) -> list[str | None] | None:
+    """JSON_QUERY with RETURNING ARRAY<STRING>; an object is no array."""
+    found = _queried(text, path, wrapper, empty, error)
+    if not isinstance(found, list):
         return None
-    if wrapper == "UNCONDITIONAL" or (wrapper == "CONDITIONAL" and not isinstance(found, dict | list)):
-        found = [found]
-    return json.dumps(found, separators=(",", ":")) if isinstance(found, dict | list) else None
+    return [None if one is None else _text_of(one) if _is_single(one) else _compact(one) for one in found]
+
+
+def _exists(text: str, path: str, error: str = "FALSE") -> bool | None:
+    kind, _ = json_path(path).find(text)
+    if kind is not Found.ERROR:
+        return kind is not Found.NOTHING
+    if error == "ERROR":
+        raise ValueError(f"JSON_EXISTS: there is nothing at {path!r}")
+    return {"TRUE": True, "FALSE": False, "UNKNOWN": None}[error]
 
 
 def _is_json(text: str, kind: str) -> bool:
@@ -110,7 +119,7 @@ def _is_json(text: str, kind: str) -> bool:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False).replace("/", "\\/")
 
 
 def _unquote(text: str) -> str:
@@ -137,14 +146,30 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction(
         "JSON_QUERY",
-        (s.TEXT, s.TEXT, s.KEYWORD),
+        (s.TEXT, s.TEXT, s.KEYWORD, s.KEYWORD, s.KEYWORD),
         always(t.STRING),
         by_row(_query),
+        optional=3,
+        nullable=True,
+        fallible=True,
+    ),
+    ScalarFunction(
+        "JSON_QUERY_TEXTS",
+        (s.TEXT, s.TEXT, s.KEYWORD, s.KEYWORD, s.KEYWORD),
+        always(t.array(t.STRING)),
+        by_row(_query_texts),
+        nullable=True,
+        fallible=True,
+    ),
+    ScalarFunction(
+        "JSON_EXISTS",
+        (s.TEXT, s.TEXT, s.KEYWORD),
+        always(t.BOOLEAN),
+        by_row(_exists),
         optional=1,
         nullable=True,
         fallible=True,
     ),
-    _function("JSON_EXISTS", t.BOOLEAN, lambda text, path: _at(text, path) is not _MISSING, 2),
     _function("IS_JSON", t.BOOLEAN, _is_json, 2),
     _function("JSON_QUOTE", t.STRING, _quote, 1),
     _function("JSON_UNQUOTE", t.STRING, _unquote, 1),

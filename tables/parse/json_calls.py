@@ -6,12 +6,12 @@ The expression parser takes them; each becomes a call with plain arguments, in w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from penstock.tables import types as t
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.expressions import Expressions
+from penstock.tables.parse.type_parser import parse_type
 from penstock.tables.types import SqlType
 
 _MADE: Final = ("JSON_OBJECT", "JSON_ARRAY", "JSON")
@@ -20,7 +20,8 @@ ABSENT, NULL = "ABSENT", "NULL"
 JSON, VALUE = "JSON", "VALUE"
 """Keywords of nulls, and of values: what is JSON already, and what becomes JSON."""
 
-
+_INSTEAD: Final = ((NULL,), ("EMPTY", "ARRAY"), ("EMPTY", "OBJECT"), ("ERROR",))
+"""What JSON_QUERY may give where there is nothing to give."""
 _RETURNED: Final = {
     "STRING": t.STRING,
     "BOOLEAN": t.BOOLEAN,
@@ -144,23 +145,54 @@ def _returned(parser: Expressions) -> SqlType:
 
 
 def _query(parser: Expressions, at: int, name: str) -> n.Node:
-    """`JSON_QUERY(text, path [WITHOUT | WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER])`."""
+    """`JSON_QUERY(text, path [RETURNING type] [wrapper] [NULL | EMPTY ARRAY | EMPTY OBJECT | ERROR ON EMPTY] ...)`."""
     cursor = parser.cursor
     text = parser.expression()
     cursor.expect(",", where="behind the text of JSON_QUERY")
-    call = n.Call(at, name, _plain(text, parser.expression()))
+    path = parser.expression()
     place = cursor.at
-    if cursor.accept("WITHOUT"):
-        cursor.accept("ARRAY")
-        cursor.expect("WRAPPER", where="behind WITHOUT")
-        return call
-    if not cursor.accept("WITH"):
-        return call
-    word = "CONDITIONAL" if cursor.accept("CONDITIONAL") else "UNCONDITIONAL"
-    cursor.accept("UNCONDITIONAL")
+    kind = parse_type(cursor) if cursor.accept("RETURNING") else t.STRING
+    if not kind.is_text and kind.with_nullable(True) != t.array(t.STRING):
+        raise cursor.source.unsupported(place, f"JSON_QUERY returns STRING or ARRAY<STRING>, not {kind}; CAST it")
+    wrapper = _wrapper(parser)
+    instead = {"EMPTY": NULL, "ERROR": NULL}
+    while not cursor.sees(")"):
+        words = next((words for words in _INSTEAD if cursor.accept(*words)), None)
+        if words is None:
+            raise cursor.expected("NULL, EMPTY ARRAY, EMPTY OBJECT or ERROR", "in JSON_QUERY")
+        cursor.expect("ON", where="in JSON_QUERY")
+        where = next((word for word in instead if cursor.accept(word)), None)
+        if where is None:
+            raise cursor.expected("EMPTY or ERROR", "behind ON")
+        instead[where] = " ".join(words)
+    keywords = (n.Keyword(at, word) for word in (wrapper, *instead.values()))
+    return n.Call(at, name if kind.is_text else "JSON_QUERY_TEXTS", _plain(text, path, *keywords))
+
+
+def _wrapper(parser: Expressions) -> str:
+    """`WITHOUT | WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER`."""
+    cursor = parser.cursor
+    word = "WITHOUT"
+    if not cursor.accept("WITHOUT"):
+        if not cursor.accept("WITH"):
+            return word
+        word = "CONDITIONAL" if cursor.accept("CONDITIONAL") else "UNCONDITIONAL"
+        cursor.accept("UNCONDITIONAL")
     cursor.accept("ARRAY")
-    cursor.expect("WRAPPER", where="behind WITH")
-    return replace(call, arguments=(*call.arguments, *_plain(n.Keyword(place, word))))
+    cursor.expect("WRAPPER", where="in JSON_QUERY")
+    return word
+
+
+def _exists(parser: Expressions, at: int, name: str) -> n.Node:
+    """`JSON_EXISTS(text, path [TRUE | FALSE | UNKNOWN | ERROR ON ERROR])`."""
+    cursor = parser.cursor
+    text = parser.expression()
+    cursor.expect(",", where="behind the text of JSON_EXISTS")
+    path = parser.expression()
+    for word in ("TRUE", "FALSE", "UNKNOWN", "ERROR"):
+        if cursor.accept(word, "ON", "ERROR"):
+            return n.Call(at, name, _plain(text, path, n.Keyword(at, word)))
+    return n.Call(at, name, _plain(text, path))
 
 
 _CALLS: Final[dict[str, Callable[[Expressions, int, str], n.Node]]] = {
@@ -168,6 +200,7 @@ _CALLS: Final[dict[str, Callable[[Expressions, int, str], n.Node]]] = {
     "JSON_ARRAY": _array,
     "JSON_VALUE": _value,
     "JSON_QUERY": _query,
+    "JSON_EXISTS": _exists,
 }
 JSON_CALLS: Final = tuple(_CALLS)
 JSON_AGGREGATES: Final = ("JSON_OBJECTAGG", "JSON_ARRAYAGG")

@@ -215,13 +215,24 @@ def test_the_session_has_a_time_zone() -> None:
         ("JSON_ARRAY(ARRAY[1, NULL], x'01', MAP['z', ROW(1)] NULL ON NULL)", '[[1,null],"AQ==",{"z":{"EXPR$0":1}}]'),
         ("JSON_ARRAY()", "[]"),
         ("""JSON_VALUE('{"a": 7}', '$.a' RETURNING INT) + 1""", 8),
-        ("""JSON_VALUE('{"a": 7}', '$.b' RETURNING INT NULL ON EMPTY DEFAULT 3 ON ERROR)""", None),
-        ("""JSON_VALUE('{"a": 7}', '$.b' DEFAULT 3 ON EMPTY)""", "3"),
+        ("""JSON_VALUE('{"a": 7}', 'lax $.b' RETURNING INT NULL ON EMPTY DEFAULT 3 ON ERROR)""", None),
+        ("""JSON_VALUE('{"a": 7}', '$.b' RETURNING INT NULL ON EMPTY DEFAULT 3 ON ERROR)""", 3),
+        ("""JSON_VALUE('{"a": 7}', 'lax $.b' DEFAULT 3 ON EMPTY)""", "3"),
+        ("""JSON_VALUE('{"a.b": [0.998]}', '$.["a.b"][-1]' RETURNING DOUBLE)""", 0.998),
         ("""JSON_VALUE('{"a": [7]}', '$.a' DEFAULT 'many' ON ERROR)""", "many"),
         ("""JSON_VALUE('{', '$.a' DEFAULT 3 ON EMPTY DEFAULT 'none' ON ERROR)""", "none"),
         ("""JSON_QUERY('{"a": 7}', '$.a' WITH WRAPPER)""", "[7]"),
         ("""JSON_QUERY('{"a": [7]}', '$.a' WITH CONDITIONAL ARRAY WRAPPER)""", "[7]"),
         ("""JSON_QUERY('{"a": 7}', '$.a' WITHOUT WRAPPER)""", None),
+        ("""JSON_QUERY('{"a": {}}', '$.a' WITH CONDITIONAL WRAPPER)""", "[{}]"),
+        ("""JSON_QUERY('{"a": [{"c": "é"}, {}, {"c": [1]}]}', 'lax $.a[*].c')""", '["é",[1]]'),
+        ("""JSON_QUERY('{"a": ["b", 1, {}, null]}', '$.a' RETURNING ARRAY<STRING>)""", ["b", "1", "{}", None]),
+        ("""JSON_QUERY('{}', 'lax $.a' EMPTY OBJECT ON EMPTY ERROR ON ERROR)""", "{}"),
+        ("""JSON_QUERY('{}', '$.a' ERROR ON EMPTY EMPTY ARRAY ON ERROR)""", "[]"),
+        ("""JSON_EXISTS('{}', '$.b') OR JSON_EXISTS('{', 'lax $')""", False),
+        ("""JSON_EXISTS('{}', '$.b' TRUE ON ERROR) AND JSON_EXISTS('{"a": [{"b": 1}]}', '$.a[0].b')""", True),
+        ("""JSON_EXISTS('{}', '$.b' UNKNOWN ON ERROR)""", None),
+        ("JSON_QUOTE('é/')", '"é\\/"'),
     ],
 )
 def test_json(expression: str, wanted: object) -> None:
@@ -239,7 +250,7 @@ def test_the_values_of_a_group_are_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["""JSON_VALUE('{}', '$.a' ERROR ON EMPTY)""", "JSON_OBJECT(CAST(NULL AS STRING) VALUE x)"]
+    "expression", ["""JSON_VALUE('{}', 'lax $.a' ERROR ON EMPTY)""", "JSON_OBJECT(CAST(NULL AS STRING) VALUE x)"]
 )
 def test_json_that_cannot_be_made_fails_the_job_with_the_row(expression: str) -> None:
     with pytest.raises(JobFailedError, match=r"JSON_.* in row \{"):
