@@ -5,6 +5,7 @@ Whole numbers wrap around, as in Java; decimals that overflow are null; a divisi
 
 from __future__ import annotations
 
+import decimal
 import math
 import random
 import uuid
@@ -163,6 +164,11 @@ def _whole_type(given: Sequence[SqlType]) -> SqlType:
 
 
 def _sign(call: CallValues) -> pa.Array:
+    if call.result.kind is Kind.DECIMAL:
+        signs = pc.sign(call.columns[0]).to_pylist()
+        return pa.array(
+            [None if one is None else decimal.Decimal(int(one)) for one in signs], t.arrow_type(call.result)
+        )
     return pc.sign(call.columns[0]).cast(t.arrow_type(call.result), safe=False)
 
 

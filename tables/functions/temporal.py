@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import datetime
+import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -295,6 +296,8 @@ def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
             parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
         elif letter == "a":
             parts.append("([AaPp][Mm])")
+        elif letter == "X":
+            parts.append(r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))")
         else:
             raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
         fields.append(letter)
@@ -305,9 +308,11 @@ def read_time(text: str, pattern: str) -> datetime.datetime | None:
     """A time out of a text by a pattern of Java; None where the text is not of that form."""
     reader, fields = _reader(pattern)
     found = reader.fullmatch(text)
-    if found is None:
-        return None
-    values = dict(zip(fields, found.groups(), strict=True))
+    return None if found is None else _time_of(fields, found.groups())
+
+
+def _time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datetime | None:
+    values = dict(zip(fields, texts, strict=True))
     year = int(values.get("y") or values.get("u") or 1970)
     hour = int(values.get("H", 0))
     if "h" in values:
@@ -410,10 +415,22 @@ def _unix_timestamp(call: CallValues) -> pa.Array:
     zone = call.session.zone_info
     patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [_DEFAULT_FORMAT] * call.rows
     pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-    read = [None if v is None or p is None else read_time(v, p) for v, p in pairs]
-    # Flink gives the smallest number for a text that cannot be read.
-    seconds = [None if v is None else int(v.replace(tzinfo=zone).timestamp()) for v in read]
+    seconds = [None if v is None or p is None else _unix_seconds(v, p, zone) for v, p in pairs]
     return pa.array(seconds, pa.int64())
+
+
+def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
+    """The seconds since the epoch of what a text begins with; as in Flink, the smallest number where it is no time."""
+    reader, fields = _reader(pattern)
+    found = reader.match(text)
+    read = None if found is None else _time_of(fields, found.groups())
+    if read is None or found is None:
+        return -(2**63)
+    offset = dict(zip(fields, found.groups(), strict=True)).get("X")
+    if offset is not None and len(offset) == len("+08"):
+        offset += "00"
+    given = zone if offset is None else datetime.datetime.strptime(offset, "%z").tzinfo
+    return math.floor(read.replace(tzinfo=given).timestamp())
 
 
 def _convert_tz(call: CallValues) -> pa.Array:

@@ -130,7 +130,8 @@ class ExpressionParser:
         if self.cursor.accept("JSON"):
             kind = self.cursor.take().word if self.cursor.sees_any(_JSON_KINDS) else ""
             arguments = (n.Argument(at, operand), n.Argument(at, n.Keyword(at, kind or "VALUE")))
-            call = n.Call(at, "IS_JSON", arguments)
+            test = n.Call(at, "IS_JSON", arguments)
+            call = n.Call(at, "COALESCE", (n.Argument(at, test), n.Argument(at, n.BooleanLiteral(at, False))))
             return n.Unary(at, "NOT", call) if negated else call
         raise self.cursor.expected("NULL, TRUE, FALSE, UNKNOWN, JSON or DISTINCT FROM", "behind IS")
 
