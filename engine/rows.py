@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeAlias
 
@@ -293,6 +294,10 @@ class ColumnConverter:
         self._where = where
         self._declared = declared
         self.field: pa.Field = pa.field(name, pa.null()) if declared is None else declared
+        # Of a declared column they stay, and rows come a few at a time.
+        self._carrier = readable(self.field.type)
+        self._is_carried = self._carrier != self.field.type
+        self._check_fit = _fit_of(self.field.type)
 
     def convert(self, values: Sequence[Any], rows: Sequence[object] = ()) -> pa.Array:
         """An array of `values`, in order.
@@ -319,10 +324,9 @@ class ColumnConverter:
         if self._declared is None:
             kind = _inferred(plain, kind)
             return pa.array(plain, type=kind), kind
-        _check_fit(plain, kind)
-        carrier = readable(kind)
-        array = pa.array(plain, type=carrier)
-        return (array if carrier == kind else array.cast(kind)), kind
+        self._check_fit(plain)
+        array = pa.array(plain, type=self._carrier)
+        return (array.cast(kind) if self._is_carried else array), kind
 
     def _locate(self, values: Sequence[Any], rows: Sequence[object], error: Exception) -> RecordError:
         """The error for the first value that does not fit; one by one gives the same types as together."""
@@ -443,12 +447,22 @@ def _items(values: Iterable[Any]) -> list[Any]:
 
 def _check_fit(values: list[Any], kind: pa.DataType) -> None:
     """Refuse what Arrow takes but changes: 1.5 as int64, True as float64, unknown keys of a struct."""
+    _fit_of(kind)(values)
+
+
+def _fit_of(kind: pa.DataType) -> Callable[[list[Any]], None]:
+    """`_check_fit` for one type, which is looked at once."""
     if pa.types.is_dictionary(kind):
-        _check_fit(values, kind.value_type)
-        return
+        return _fit_of(kind.value_type)
     allowed = _allowed_kinds(kind)
-    if allowed is None:
-        return
+    return _leave_to_arrow if allowed is None else partial(_check_kinds, kind, allowed)
+
+
+def _leave_to_arrow(values: list[Any]) -> None:
+    pass
+
+
+def _check_kinds(kind: pa.DataType, allowed: frozenset[str], values: list[Any]) -> None:
     for found in _kinds(values):
         if found not in allowed:
             raise _MisfitError(f"a value of type {found} in a column of {kind}")

@@ -14,6 +14,9 @@ def __getattr__(name: str) -> object:
     try:
         return _load(name)
     except AttributeError:
+        if name.startswith("_"):
+            # Nobody mistypes those: tools ask whether there are any.
+            raise
         # Loaded for messages alone: programs that run have no use for it.
         from penstock.engine.errors import nearest
 

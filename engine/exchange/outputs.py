@@ -117,7 +117,7 @@ class ChannelBuffer:
 
     def congested(self, now: float) -> bool:
         """Whether rows are due and the message before them has not been taken."""
-        return self._is_due(now) and self._channel.under_way > 0
+        return self._since is not None and self._is_due(now) and self._channel.under_way > 0
 
     @property
     def empty(self) -> bool:
@@ -195,6 +195,8 @@ class ChannelBuffer:
         A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot
         keep up with small messages gets larger ones, and one that can gets each row at once.
         """
+        if self._since is None and not self._sealed:
+            return
         while self._channel.credits > 0:
             if self._channel.under_way >= _ENOUGH and self._channel.wanted_rows < _ENOUGH * self._limits.rows:
                 return

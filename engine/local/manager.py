@@ -137,11 +137,11 @@ class LocalManager:
             self._log_writer.write_if_due(self.brain)
         if self.brain.ended:
             return
-        ready = len(self.execution.ready)
-        if not ready and not self.mail:
+        ready, mails = len(self.execution.ready), len(self.mail)
+        if not ready and not mails:
             self._wait(now + patience)
             return
-        chosen = self._random.randrange(ready + len(self.mail))
+        chosen = self._random.randrange(ready + mails)
         if chosen < ready:
             self._step_subtask(chosen)
         else:

@@ -148,7 +148,7 @@ class TaskCheckpoints:
     @property
     def deadline(self) -> float:
         """When (seconds, monotonic) `on_time` has something to do."""
-        return min((begun.leaves_until for begun in self._begun), default=math.inf)
+        return min([begun.leaves_until for begun in self._begun]) if self._begun else math.inf
 
     def open(self, restored: RestoredTask | None) -> None:
         """Open the operators, the last one first, and send again what was under way and, where it was, the end.

@@ -146,7 +146,11 @@ class Router:
     @property
     def has_capacity(self) -> bool:
         """Whether every channel can take the output of another step."""
-        return not any(buffer.full for buffer in self._buffers) and not any(edge.full for edge in self._edges)
+        # Loops without generators: each step of a task asks.
+        for buffer in self._buffers:
+            if buffer.full:
+                return False
+        return all(not edge.full for edge in self._edges)
 
     def congested(self, now: float) -> bool:
         """Whether rows that are due wait for a receiver to take what was sent before them."""

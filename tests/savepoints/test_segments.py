@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.engine.checkpointing.handles import FileHandle
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
-from penstock.savepoints.content import length_of, sha256_of, whole
+from penstock.savepoints.content import Pieces, length_of, sha256_of, whole
 from penstock.savepoints.segments import (
     Compression,
     decode_batches,
@@ -32,6 +32,15 @@ def test_a_table_comes_back(compression: Compression | None) -> None:
     back = decode_table(encode_table(_TABLE, compression), _FILE, _WHERE)
     assert back.equals(_TABLE)
     assert back.schema.equals(_TABLE.schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("rows", [1, 8_000, 9_000])
+def test_a_table_is_the_same_whether_its_memory_is_copied_or_written_as_it_lies(rows: int) -> None:
+    """Small ones are copied together."""
+    table = pa.table({"n": pa.array(range(rows), pa.int64())})
+    data = encode_table(table)
+    assert isinstance(data, Pieces) == (table.nbytes > 65_536)
+    assert decode_table(data, _FILE, _WHERE).equals(table)
 
 
 def test_only_the_rows_of_a_slice_are_written() -> None:

@@ -375,7 +375,7 @@ MUTANTS = (
         first_seed=22,
     ),
     Mutant("the manifest is written when all have acknowledged", _store_at_first, first_seed=2),
-    Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES),
+    Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES, first_seed=7),
     Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=170),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS, first_seed=8),
     Mutant(
@@ -395,12 +395,12 @@ MUTANTS = (
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base, first_seed=2),
     Mutant("who had finished has finished", _forget_who_had_finished, rates=KILLS, first_seed=5),
-    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02), first_seed=31),
+    Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02), first_seed=38),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, EXACT, STOPS, 38),
     Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=59),
     Mutant("a restart waits for what runs", _restart_beside_what_runs, first_seed=11),
     Mutant(
-        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 39
+        "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 52
     ),
     Mutant(
         "no checkpoint is taken while a job is drained",
@@ -409,26 +409,28 @@ MUTANTS = (
         LATE_DRAINS,
         1006,
     ),
-    Mutant("a job ends when all have committed", _end_before_all_have_committed),
-    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST),
+    Mutant("a job ends when all have committed", _end_before_all_have_committed, first_seed=2),
+    Mutant("who may not have heard is told again to commit", _tell_of_the_end_once, rates=LOST, first_seed=3),
     Mutant("who starts anew has not finished", _remember_who_had_finished_before, rates=KILLS, first_seed=3),
-    Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint),
+    Mutant("a job ends with a checkpoint that commits the rest", _leave_out_the_last_checkpoint, first_seed=2),
     Mutant("what is connected restarts together", _restart_only_what_failed, rates=KILLS),
     Mutant(
         "all of a job restarts while it is drained",
         _restart_parts_of_what_is_drained,
         REGIONS,
         replace(LATE_DRAINS, regions=1.0),
+        first_seed=9,
     ),
     Mutant(
         "who has finished beside a region that restarts has finished",
         _forget_who_has_finished_beside_a_restart,
         REGIONS,
         KILLS,
+        first_seed=2,
     ),
     Mutant("a restart waits for manifests", _restart_beside_manifests, rates=LATE_STOPS, first_seed=8),
     Mutant("the end waits for manifests", _end_beside_manifests, rates=LATE_CANCELS, first_seed=38),
-    Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS),
+    Mutant("what is heard of old attempts means nothing", _hear_of_old_attempts, rates=LATE_NEWS, first_seed=5),
     Mutant("a restart for which there is no room is tried again", _wait_for_room_once, rates=NODES),
 )
 """Each is one protection that the design of RELIABILITY names."""

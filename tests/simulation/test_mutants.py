@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.testing.simulation import FaultRates, Outcome
+from penstock.testing.simulation import FaultRates, Outcome, world
 from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.live_mutants import LIVE_MUTANTS
@@ -12,6 +12,8 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.scenarios import SCENARIOS
 
 MOST_SEEDS = 60
+MOST_STEPS = 12_000
+"""Jobs that are well have ended by then, and those that never end are found after a fifth of the time."""
 
 
 def _first_failure(mutant: Mutant) -> Outcome | None:
@@ -34,6 +36,7 @@ def _run(scenarios: list[Scenario], seed: int, rates: FaultRates) -> Outcome:
 
 @pytest.mark.parametrize("mutant", [*MUTANTS, *LIVE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_safeguard_that_is_off_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "_MOST_STEPS", MOST_STEPS)
     with monkeypatch.context() as patched:
         mutant.switch_off(patched)
         outcome = _first_failure(mutant)

@@ -69,24 +69,23 @@ def test_without_faults_jobs_are_right_and_leave_nothing_behind(scenario: object
     assert (outcome.schedule, outcome.violations) == ((), ())
 
 
-def test_the_same_seed_gives_the_same_run_in_any_process() -> None:
-    here = [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in TRACED]
-    assert here == [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in TRACED]
+def test_the_same_seed_gives_the_same_run_in_any_process_whatever_ran_before() -> None:
+    backwards = [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in reversed(TRACED)]
     code = (
         "from penstock.testing.simulation import FaultRates\n"
         "from penstock.testing.simulation.sweep import run_seed\n"
         "from tests.simulation.scenarios import SCENARIOS\n"
         f"print(*(run_seed(SCENARIOS, seed, FaultRates()).trace for seed in {TRACED!r}))\n"
     )
-    for hash_seed in ("1", "2"):
-        run = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert run.stdout.split() == here
+    # Here hashes are by chance.
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == backwards[::-1]
 
 
 def test_the_machines_clock_has_no_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -14,14 +13,13 @@ from tests.web.conftest import Serve
 
 KNOWN = {"job": "orders-1", "vertex": "2", "subtask": "1", "number": "7", "uid": "totals", "name": "accumulators"}
 ODD = st.sampled_from(["99999999999999999999", "-1", "\u00b2", "%00", "../x", "1e9"]) | st.text(max_size=20)
-MODES = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
 ASKED = {"X-Penstock-Request": "1"}
 
 
 @st.composite
-def requests(draw: st.DrawFn, operations: list[Any]) -> tuple[str, str, dict[str, Any]]:
+def requests(draw: st.DrawFn, operations: list[Any], modes: list[Any]) -> tuple[str, str, dict[str, Any]]:
     """A request of one of the operations: its method, path and all else. Most name things that are there."""
-    operation, mode = draw(st.sampled_from(operations)), draw(st.sampled_from(MODES))
+    operation, mode = draw(st.sampled_from(operations)), draw(st.sampled_from(modes))
     case = draw(operation.as_strategy(generation_mode=mode))
     path = case.operation.path
     for name, value in case.path_parameters.items():
@@ -36,6 +34,10 @@ def requests(draw: st.DrawFn, operations: list[Any]) -> tuple[str, str, dict[str
 
 @pytest.mark.parametrize("examples", [60, pytest.param(3000, marks=pytest.mark.long("the same with 60 examples"))])
 def test_whatever_is_asked_the_server_does_not_fail(serve: Serve, examples: int) -> None:
+    # Here, since all processes that run tests import this module, and one of them this, for seconds.
+    import schemathesis
+
+    modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
     client = serve(**ASKED)
     document = client.get("/v1/openapi.json").json()
     # Events never end.
@@ -45,7 +47,7 @@ def test_whatever_is_asked_the_server_does_not_fail(serve: Serve, examples: int)
     assert len(operations) > 100
 
     @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-    @given(requests(operations))
+    @given(requests(operations, modes))
     def asks(made: tuple[str, str, dict[str, Any]]) -> None:
         method, path, rest = made
         answer = client.request(method, path, **rest)

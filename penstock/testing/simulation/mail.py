@@ -73,6 +73,8 @@ class SimulatedMailbox(Mailbox):
 
     def release_due(self) -> None:
         """What was held up long enough can be taken."""
+        if not self._held:
+            return
         self._posted += [posted for until, posted in self._held if until <= self._dice.step]
         self._held = [(until, posted) for until, posted in self._held if until > self._dice.step]
 

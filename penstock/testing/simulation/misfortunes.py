@@ -121,8 +121,10 @@ class Misfortunes:
         real = job.real
         assert real is not None
         status = real.manager.brain.status
-        self._free_stuck(real)
-        self._end_notice(real)
+        if self._stuck is not None:
+            self._free_stuck(real, *self._stuck)
+        if self._leaving is not None:
+            self._end_notice(real, self._leaving)
         self._nodes.return_due()
         for one in (real, *job.zombies):
             one.room.look()
@@ -252,10 +254,7 @@ class Misfortunes:
         until = self._dice.step + self._dice.chosen.randint(*_STUCK_STEPS)
         self._stuck = real, place, real.manager.execution.running(place), until
 
-    def _free_stuck(self, real: ManagerProcess) -> None:
-        if self._stuck is None:
-            return
-        stuck, place, attempt, until = self._stuck
+    def _free_stuck(self, real: ManagerProcess, stuck: ManagerProcess, place: Place, attempt: int, until: int) -> None:
         execution = real.manager.execution
         if stuck is not real or not execution.runs(place, attempt):
             self._stuck = None
@@ -278,10 +277,7 @@ class Misfortunes:
             self._leaving = _LeavingNode(real, processes, self._dice.step + notice)
             self._leaving.say_so(self._dice.step)
 
-    def _end_notice(self, real: ManagerProcess) -> None:
-        node = self._leaving
-        if node is None:
-            return
+    def _end_notice(self, real: ManagerProcess, node: _LeavingNode) -> None:
         if node.owner is not real or not node.places:
             self._leaving = None
         elif self._dice.step >= node.until:

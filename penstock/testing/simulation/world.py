@@ -259,26 +259,27 @@ class _World:
             self._acting = before
         self._learn(one)
         brain = one.manager.brain
-        # A job that was stopped with a savepoint may fail behind it, also under the next manager.
-        suspended = None if brain.checkpoints is None else brain.checkpoints.suspended_url
-        stopped = brain.layout is None or suspended is not None
-        if brain.error is not None and not stopped and not self._is_expected(brain.error):
-            self._violations.append(f"a subtask failed: {brain.error}")
+        if brain.error is not None:
+            # A job that was stopped with a savepoint may fail behind it, also under the next manager.
+            suspended = None if brain.checkpoints is None else brain.checkpoints.suspended_url
+            stopped = brain.layout is None or suspended is not None
+            if not stopped and not self._is_expected(brain.error):
+                self._violations.append(f"a subtask failed: {brain.error}")
         if one in job.zombies and (brain.ended or brain.error is not None):
             job.zombies.remove(one)
 
     def _record(self, one: ManagerProcess) -> None:
         brain = one.manager.brain
-        what = (self._dice.step, brain.attempts.number, brain.status.value, len(one.mail), self._clock.monotonic())
+        what = self._dice.step, brain.attempts.number, brain.status.name, len(one.mail), self._clock.monotonic()
         self._trace.update(repr(what).encode())
 
     def _learn(self, one: ManagerProcess) -> None:
         """What a user and a checker know of the job."""
         job, brain, misfortunes = self._job, one.manager.brain, self._misfortunes
         job.warehouse.completed.add((job.number, brain.completed))
-        suspended = None if brain.checkpoints is None else brain.checkpoints.coordinator.suspended
-        if suspended is not None and brain.checkpoints is not None:
-            job.suspended = brain.checkpoints.urls[suspended.checkpoint]
+        checkpoints = brain.checkpoints
+        if checkpoints is not None and (suspended := checkpoints.coordinator.suspended) is not None:
+            job.suspended = checkpoints.urls[suspended.checkpoint]
             job.warehouse.completed.add((job.number, suspended.checkpoint))
             if brain.attempts.number > suspended.attempt:
                 self._violations.append(f"the job runs behind savepoint {suspended.checkpoint}, which stopped it")
