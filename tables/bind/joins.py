@@ -10,6 +10,7 @@ from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Member, Scope
+from penstock.tables.bind.syntax import is_aggregate, nodes_in
 from penstock.tables.bind.temporal_joins import as_of_join
 from penstock.tables.building import call, chain, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
@@ -36,6 +37,8 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
         if found is not None:
             lateral = _Lateral(binder, join, right, found)
             return lateral.joined(left, left_scope) if parts is None else lateral.computed(parts, left, left_scope)
+        if _computes(right.query):
+            return _beside(binder, join, right, left, left_scope)
         right = replace(right, lateral=False)
     is_as_of = isinstance(right, q.TableName) and right.as_of is not None
     node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
@@ -137,6 +140,37 @@ def _merged(binder: Queries, join: Join, using: tuple[n.Identifier, ...], scope:
     return Project(join, (*own, *values), columns), Scope(members, columns)
 
 
+def _computes(query: q.Query) -> bool:
+    """Whether a query is one row that is computed: SELECT alone, without aggregates."""
+    body = query.body
+    if not isinstance(body, q.Select) or body.source is not None:
+        return False
+    plain = not query.ctes and query.limit is None and query.offset is None and not body.distinct
+    clauses = (body.where, body.group_by, body.having, body.qualify)
+    parts = [part for item in body.items for part in nodes_in(item.value)]
+    simple = not any(is_aggregate(part) or isinstance(part, n.Star) for part in parts)
+    return plain and simple and all(clause is None for clause in clauses)
+
+
+def _beside(
+    binder: Queries, join: q.Join, right: q.DerivedTable, left: PlanNode, scope: Scope
+) -> tuple[PlanNode, Scope]:
+    """Each row with what is computed of its columns, `LATERAL (SELECT a.x + 1 AS y)`."""
+    body = right.query.body
+    assert isinstance(body, q.Select), "it was looked at"
+    if join.kind not in ("CROSS", "INNER", "LEFT"):
+        raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
+    values = [ExpressionBinder(binder.source, scope).bind(item.value) for item in body.items]
+    names = tuple(f"EXPR${i}" if item.alias is None else item.alias.name for i, item in enumerate(body.items))
+    node = _with_values(left, left.columns, values)
+    both = _named_beside(binder, right, names, scope, node.columns)
+    if join.condition is None or (isinstance(join.condition, n.BooleanLiteral) and join.condition.value):
+        return node, both
+    if join.kind == "LEFT":
+        raise binder.source.unsupported(join.condition.at, "LEFT JOIN LATERAL of one row takes ON TRUE")
+    return Filter(node, _condition(binder, join.condition, both)), both
+
+
 @dataclass(frozen=True, slots=True)
 class _Lateral:
     """A join with a query that names columns before it, by what it compares with these."""
@@ -152,7 +186,7 @@ class _Lateral:
         kind = JoinKind.LEFT if self._keeps_left else JoinKind.INNER
         columns = joined_columns(left.columns, found.node.columns, kind)
         names = tuple(column.name for column in found.node.columns[: found.width])
-        both = self._named(names, scope, columns)
+        both = _named_beside(self.binder, self.right, names, scope, columns)
         tests = found.tests(self.binder, Scope(scope.members, columns), len(left.columns))
         if self.join.condition is not None:
             tests.append(_condition(self.binder, self.join.condition, both))
@@ -170,7 +204,7 @@ class _Lateral:
             node = Filter(node, within.condition(having, "HAVING"))
         values = [within.bind(item) for item in (parts.values(width) if self._keeps_left else items)]
         node = _with_values(node, columns[:width], values)
-        both = self._named(parts.names, scope, node.columns)
+        both = _named_beside(self.binder, self.right, parts.names, scope, node.columns)
         if self.join.condition is None:
             return node, both
         condition = _condition(self.binder, self.join.condition, both)
@@ -189,17 +223,20 @@ class _Lateral:
             raise self.binder.source.unsupported(self.join.at, f"{self.join.kind} JOIN with LATERAL has no meaning")
         return self.join.kind == "LEFT"
 
-    def _named(self, names: tuple[str, ...], scope: Scope, columns: Columns) -> Scope:
-        """The names of the left side, and those that the query gives."""
-        alias = self.right.alias
-        if alias is not None and alias.columns:
-            if len(alias.columns) != len(names):
-                raise self.binder.source.invalid(
-                    self.right.at, f"there are {len(names)} columns, and {len(alias.columns)} names for them"
-                )
-            names = tuple(column.name for column in alias.columns)
-        member = Member(None if alias is None else alias.name.name, len(scope.columns), names)
-        return Scope((*scope.members, member), columns)
+
+def _named_beside(
+    binder: Queries, right: q.DerivedTable, names: tuple[str, ...], scope: Scope, columns: Columns
+) -> Scope:
+    """The names of the left side, and those that a query behind it gives."""
+    alias = right.alias
+    if alias is not None and alias.columns:
+        if len(alias.columns) != len(names):
+            raise binder.source.invalid(
+                right.at, f"there are {len(names)} columns, and {len(alias.columns)} names for them"
+            )
+        names = tuple(column.name for column in alias.columns)
+    member = Member(None if alias is None else alias.name.name, len(scope.columns), names)
+    return Scope((*scope.members, member), columns)
 
 
 def _with_values(node: PlanNode, own: Columns, values: Sequence[Expression]) -> PlanNode:

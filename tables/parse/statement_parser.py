@@ -128,6 +128,9 @@ class StatementParser:
                 return self.tables.alter()
             case "DROP":
                 return self._drop()
+            case "EXECUTE" if cursor.ahead(1).word in ("INSERT", "SELECT", "WITH", "VALUES"):
+                cursor.take()
+                return self._statement()
             case "EXECUTE" | "BEGIN" | "STATEMENT":
                 return self._statement_set()
             case "EXPLAIN":
@@ -136,6 +139,8 @@ class StatementParser:
                 return self._show()
             case "DESCRIBE" | "DESC":
                 cursor.take()
+                if cursor.sees("EXTENDED") and cursor.ahead(1).kind is TokenKind.WORD:
+                    cursor.take()
                 return s.Describe(token.at, cursor.name("the name of a table"))
             case "USE":
                 cursor.take()

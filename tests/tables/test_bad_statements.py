@@ -176,6 +176,12 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     ),
     (
         SqlUnsupportedError,
+        "SELECT x FROM orders RIGHT JOIN LATERAL (SELECT id + 1 AS x) AS b ON TRUE",
+        33,
+        "RIGHT JOIN with LATERAL has no meaning",
+    ),
+    (
+        SqlUnsupportedError,
         "SELECT * FROM FROM_CHANGELOG(input => (SELECT item AS op, COUNT(*) AS n FROM items GROUP BY item))",
         1,
         "FROM_CHANGELOG takes rows that are only inserted",
@@ -285,6 +291,13 @@ def test_what_no_operator_computes_is_refused_at_the_query(tables: TableEnvironm
     with pytest.raises(SqlUnsupportedError, match="a join by columns of PROCTIME") as raised:
         table.to_changelog()
     assert (raised.value.line, raised.value.column) == (2, 3)
+
+
+def test_execute_and_extended_change_nothing(tables: TableEnvironment) -> None:
+    described = tables.sql("DESCRIBE EXTENDED orders")
+    assert described is not None
+    assert [row["name"] for row in described.collect()][:1] == ["id"]
+    assert tables.sql("EXECUTE INSERT INTO strict SELECT 'pen', 1") is None
 
 
 @pytest.mark.parametrize("depth", [160, 5000])

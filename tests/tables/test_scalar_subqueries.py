@@ -133,3 +133,10 @@ def test_having_decides_whether_there_is_a_row_at_all() -> None:
     assert _held(f"SELECT item, q.n FROM {_BIDS}, LATERAL ({query}) AS q") == [("pen", 2)]
     rest = f"SELECT item, q.n FROM {_BIDS} LEFT JOIN LATERAL ({query}) AS q ON q.n < 2 OR item = 'pen'"
     assert _held(rest) == [("cup", None), ("hat", None), ("pen", 2)]
+
+
+def test_what_is_computed_of_a_row_stands_beside_it() -> None:
+    beside = f"{_BIDS}, LATERAL (SELECT price * 2 AS twice, UPPER(item)) AS c (twice, name)"
+    assert _held(f"SELECT c.name, c.twice FROM {beside} WHERE price < 9") == [("CUP", 10), ("PEN", 6)]
+    chained = f"{_BIDS} JOIN LATERAL (SELECT price + 1 AS more) AS c ON more > 5, LATERAL (SELECT more * 2 AS most)"
+    assert _held(f"SELECT item, most FROM {chained}") == [("cup", 12), ("hat", 22)]
