@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -22,17 +22,16 @@ from penstock.engine.exchange.partitioners import Forward, Global, Hash, Partiti
 from penstock.engine.expressions import Expr, Filter, Select, Step, WithColumns, bind, describe, select, with_columns
 from penstock.engine.functions import ProcessFunction
 from penstock.engine.graph.logical import Edge, Node, Role
-from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.batches import BatchMapSpec
 from penstock.engine.operators.expressions import ExpressionSpec
-from penstock.engine.operators.functions.process import ProcessSpec
 from penstock.engine.operators.rows import RowColumnsSpec, RowFilterSpec, RowFlatMapSpec, RowMapSpec
-from penstock.engine.operators.sort import SortSpec
 from penstock.engine.operators.spec import Resources
 from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.watermarks import WatermarkStrategy
+
+if TYPE_CHECKING:
+    from penstock.engine.operators.async_function import AsyncRetry
 
 Row: TypeAlias = dict[str, Any]
 StreamT = TypeVar("StreamT", bound="Stream")
@@ -163,6 +162,8 @@ class Stream(OperatorSettings):
         Example:
             >>> stream.map_batches(lambda batch: {"n": np.sqrt(batch["n"])})  # doctest: +SKIP
         """
+        from penstock.engine.operators.batches import BatchMapSpec
+
         wanted = Resources(num_cpus, num_gpus)
         schema = declared_schema(returns, "map_batches")
         resources = wanted if num_cpus or num_gpus else None
@@ -181,6 +182,8 @@ class Stream(OperatorSettings):
         Example:
             >>> numbers.process(Split(), returns={"n": "int64"})  # doctest: +SKIP
         """
+        from penstock.engine.operators.functions.process import ProcessSpec
+
         schema = declared_schema(returns, "process")
         return self._add(ProcessSpec(function, schema, self._timed), schema)
 
@@ -218,6 +221,8 @@ class Stream(OperatorSettings):
             ...     return {**row, "city": await client.city_of(row["ip"])}
             >>> stream.map_async(city, timeout="5s", retry=AsyncRetry(attempts=3, delay="100ms"))  # doctest: +SKIP
         """
+        from penstock.engine.operators.async_function import AsyncFunctionSpec
+
         schema = declared_schema(returns, "map_async")
         return self._add(AsyncFunctionSpec(function, schema, timeout, capacity, order, retry), schema)
 
@@ -266,6 +271,8 @@ class Stream(OperatorSettings):
         Example:
             >>> flights.sort("carrier", "delay", descending=[False, True]).sink_to(sink)  # doctest: +SKIP
         """
+        from penstock.engine.operators.sort import SortSpec
+
         keys = sort_keys(columns, descending, self._schema)
         check_bounded(
             self._program,

@@ -23,8 +23,6 @@ from penstock.engine.functions import (
 )
 from penstock.engine.graph.logical import Edge, Role
 from penstock.engine.operators.base import SchemaOrUnknown
-from penstock.engine.operators.functions.broadcast_process import BroadcastProcessSpec
-from penstock.engine.operators.functions.co_process import CoProcessSpec
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.texts import function_name
@@ -83,6 +81,8 @@ class ConnectedVerbs(Generic[StreamT]):
         Example:
             >>> orders.key_by("id").connect(payments.key_by("order_id")).process(Match())  # doctest: +SKIP
         """
+        from penstock.engine.operators.functions.co_process import CoProcessSpec
+
         schema = declared_schema(returns, "process")
         role = CoProcessSpec(function, self._keys, schema, self._first._timed)
         return self._add(role.describe(), role, schema)
@@ -105,6 +105,8 @@ class ConnectedVerbs(Generic[StreamT]):
         return self._by_functions("flat_map", _CoFlatMap, first, second, returns)
 
     def _by_functions(self, verb: str, kind: type[_TwoFunctions], first: Any, second: Any, returns: Returns) -> StreamT:
+        from penstock.engine.operators.functions.co_process import CoProcessSpec
+
         for function in (first, second):
             if not callable(function):
                 raise GraphError(
@@ -199,6 +201,8 @@ class BroadcastConnectedVerbs(Generic[StreamT]):
             >>> RULES = MapStateDescriptor("rules", "float64")
             >>> payments.key_by("user").connect(rules.broadcast(RULES)).process(Alert())  # doctest: +SKIP
         """
+        from penstock.engine.operators.functions.broadcast_process import BroadcastProcessSpec
+
         schema = declared_schema(returns, "process")
         descriptors = self._broadcast._descriptors
         role = BroadcastProcessSpec(function, descriptors, self._keys, schema, self._stream._timed)

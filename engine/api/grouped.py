@@ -13,7 +13,6 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.base import StreamT
 from penstock.engine.api.checks import check_bounded
 from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
-from penstock.engine.operators.final_aggregate import FinalAggregateSpec
 
 
 class GroupedVerbs(Generic[StreamT]):
@@ -51,6 +50,8 @@ class GroupedVerbs(Generic[StreamT]):
         Example:
             >>> stream.group_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
         """
+        from penstock.engine.operators.final_aggregate import FinalAggregateSpec
+
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
         role = FinalAggregateSpec(aggregation, self._stream._timed)

@@ -16,15 +16,12 @@ from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
-from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
-from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
-from penstock.engine.operators.joins.co_group import CoGroupFunction
-from penstock.engine.operators.running_aggregate import RunningAggregateSpec
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.windows.base import WindowAssigner
 
 if TYPE_CHECKING:
     from penstock.engine.api.joins import KeyedInput
+    from penstock.engine.operators.joins.co_group import CoGroupFunction
 
 
 class KeyedVerbs(Generic[StreamT]):
@@ -55,6 +52,8 @@ class KeyedVerbs(Generic[StreamT]):
         Example:
             >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
         """
+        from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
         return self._stream._add(RunningAggregateSpec(aggregation), schema)
@@ -80,6 +79,8 @@ class KeyedVerbs(Generic[StreamT]):
 
             compiled = process_spec(function, self._keys, self._stream._schema, schema, self._stream._timed)
             return self._stream._add(compiled, schema)
+        from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
+
         role = KeyedProcessSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)
 
@@ -101,6 +102,8 @@ class KeyedVerbs(Generic[StreamT]):
             ...     lambda a, b: {"user": a["user"], "n": a["n"] + b["n"]}
             ... )
         """
+        from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
+
         schema = reduced_schema(declared_schema(returns, "reduce") or self._stream.schema)
         role = KeyedReduceSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)

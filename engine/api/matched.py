@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 from penstock.engine.api.base import Stream, StreamT
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, Row
-from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
-from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits
-from penstock.engine.patterns.partial import Match
 from penstock.engine.rows import Returns, declared_schema
 from penstock.engine.texts import function_name
 
@@ -26,6 +23,9 @@ _TIMES: Final = ("event", "processing")
 
 if TYPE_CHECKING:
     from penstock.engine.patterns.automaton import CompiledPattern
+    from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
+    from penstock.engine.patterns.limits import MatchLimits
+    from penstock.engine.patterns.partial import Match
     from penstock.engine.patterns.pattern import Pattern
 
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class _Settings:
     """How a pattern is looked for."""
 
-    is_event_time: bool = True
-    limits: MatchLimits = NO_LIMITS
+    is_event_time: bool
+    limits: MatchLimits
     late_tag: OutputTag | None = None
 
 
@@ -127,6 +127,8 @@ class PatternVerbs(Generic[StreamT]):
             ...     lambda match: {"card": match["small"][0]["card"], "amount": match["large"][0]["amount"]}
             ... )
         """
+        from penstock.engine.patterns.functions import SelectFunction
+
         for option, given in (("", function), ("on_timeout=", on_timeout)):
             if given is not None and not callable(given):
                 raise GraphError(f"select: {option} takes a function of a match, not {given!r:.200}")
@@ -151,6 +153,8 @@ class PatternVerbs(Generic[StreamT]):
         Raises:
             GraphError: another kind of function, or one that does not implement `process_match`.
         """
+        from penstock.engine.patterns.functions import PatternProcessFunction
+
         kind = function if inspect.isclass(function) else type(function)
         if not issubclass(kind, PatternProcessFunction):
             raise GraphError(

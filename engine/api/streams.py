@@ -32,7 +32,6 @@ from penstock.engine.operators.base import SchemaOrUnknown
 from penstock.engine.operators.iteration import Asynchronous, IterationMode
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.sink import SinkSpec
-from penstock.engine.patterns.limits import limits_of
 from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.texts import columns_text
 from penstock.engine.windows.base import WindowAssigner
@@ -421,6 +420,8 @@ class KeyedStream(KeyedVerbs[DataStream]):
             ...     lambda match: {"card": next(iter(match["large"]))["card"]}
             ... )
         """
+        from penstock.engine.patterns.limits import limits_of
+
         return PatternStream.over(
             self._stream, self._keys, pattern, time, limits_of(max_partial_matches, overflow, ttl)
         )

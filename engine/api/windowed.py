@@ -30,7 +30,6 @@ from penstock.engine.state.descriptors import AggregateFunction, Serializer
 from penstock.engine.texts import aggregates_text, function_name
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from penstock.engine.windows.base import WindowAssigner
-from penstock.engine.windows.evictors import CountEvictor, Evictor
 from penstock.engine.windows.general import GlobalWindows, global_windows
 from penstock.engine.windows.trigger_base import Trigger
 from penstock.engine.windows.triggers import CountTrigger, EventTimeTrigger, PurgingTrigger
@@ -42,6 +41,7 @@ _DEFAULT_TRIGGERS = (None, EventTimeTrigger())
 if TYPE_CHECKING:
     from penstock.engine.operators.windows.window import WindowOperatorSpec
     from penstock.engine.operators.windows.window_folds import FoldSpec
+    from penstock.engine.windows.evictors import Evictor
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,8 @@ class WindowedVerbs(Generic[StreamT]):
         Raises:
             ConfigurationError: a size or slide that is no whole number of 1 or more.
         """
+        from penstock.engine.windows.evictors import CountEvictor
+
         for option, value in (("size", size), ("slide", slide)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise ConfigurationError(f"{verb}: {option} must be a number of rows, 1 or more, not {value!r}")
@@ -168,6 +170,8 @@ class WindowedVerbs(Generic[StreamT]):
         Raises:
             GraphError: no evictor.
         """
+        from penstock.engine.windows.evictors import Evictor
+
         _check_is(evictor, Evictor, f"{self._verb}: evictor", "CountEvictor(10)")
         return self._with(replace(self._settings, evictor=evictor))
 
