@@ -112,7 +112,7 @@ class BrainShell:
     # Events and instructions
 
     def handle(self, event: ev.Event) -> None:
-        """Tell the brain what has happened, and do what it says."""
+        """Give the brain an event, and carry out its instructions."""
         moment = now()
         said = self.brain.handle(event, moment)
         self._log.add(event, moment, said)

@@ -34,7 +34,7 @@ _PIECE_BYTES: Final = 96 * 1024
 """From 100 KiB on, Ray takes an argument out of its call, and from 10 MiB of all arguments together."""
 
 Pushed: TypeAlias = tuple[int, int, int, Message]
-"""What a call says: the receiver's attempt and its channel, the message's number, and the message."""
+"""The arguments of a call: the receiver's attempt and its channel, the message's number, and the message."""
 
 
 class Push(Protocol):

@@ -70,7 +70,7 @@ class Checkpoints:
         return None if self._folder.start is None else url_of(self._folder.start)
 
     def carry_out(self, instruction: say.Instruction) -> None:
-        """Do what the brain says, in the background."""
+        """Carry out an instruction of the brain, in the background."""
         match instruction:
             case say.TakeOver():
                 self._spawn(self._claim())

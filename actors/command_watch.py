@@ -39,7 +39,7 @@ class CommandWatch:
         self._late: dict[str, asyncio.Task[None]] = {}
 
     async def obey(self, command: RecordedCommand) -> Any:
-        """Do what a command says, once, however often it comes; then it is forgotten."""
+        """Carry out a command once, however often it comes; then it is forgotten."""
         if command.token not in self._obeyed:
             self._obeyed[command.token] = asyncio.ensure_future(self._obey(command))
         return await asyncio.shield(self._obeyed[command.token])

@@ -103,7 +103,7 @@ class JobManager:
     # What clients ask
 
     async def obey(self, command: RecordedCommand) -> Any:
-        """Do what a recorded command says, once, however often it comes; then it is forgotten."""
+        """Carry out a recorded command once, however often it comes; then it is forgotten."""
         return await self._commands.obey(command)
 
     async def wait_for_end(self) -> JobReport:

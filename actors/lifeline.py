@@ -47,7 +47,7 @@ class Lifeline:
 
 
 async def _hold_open(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until the other side goes, or says anything, which it has no reason to."""
+    """Wait until the other side closes the connection."""
     with contextlib.suppress(OSError):
         await reader.read(1)
     writer.close()

@@ -24,7 +24,7 @@ from penstock.savepoints.live_state import LiveState
 _Named = TypeVar("_Named", OperatorPlan, SourcePlan, OperatorPlan | SourcePlan)
 _ANSWER_SECONDS: Final = 60.0
 PATIENCE_SECONDS: Final = 10.0
-"""For how long who asks waits for a job that recovers."""
+"""How long a query waits for a job that recovers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,6 @@ async def _preloaded(actor: Any, graph: Any, restore: Restore, place: Place) -> 
 
 
 def _forget(call: asyncio.Future[None]) -> None:
-    """Of a process that has ended its watch tells, and what cannot be read is found when it is deployed."""
+    """The watch call reports a process that has ended; what cannot be read is found when it is deployed."""
     if not call.cancelled():
         call.exception()

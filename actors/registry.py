@@ -457,7 +457,7 @@ def place_in_list(info: JobInfo) -> tuple[bool, int, str]:
 
 
 def _infos(jobs: Mapping[str, JobControl]) -> dict[str, JobInfo]:
-    """What `info` says of each job, by name; one that has just gone is left out."""
+    """The `info` of each job, by name; a job that has just ended is left out."""
     with ThreadPoolExecutor(_AT_ONCE) as asking:
         answers = asking.map(_info_of, jobs.values())
         return {name: info for name, info in zip(jobs, answers, strict=True) if info is not None}

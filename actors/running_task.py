@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 _Answered = TypeVar("_Answered")
 _REMEMBERED: Final = 100
-"""Nobody asks for an answer any more where its checkpoint is older than the newest by this much."""
+"""A checkpoint that is older than the newest by this much needs no answer."""
 _GATHER_SECONDS: Final = 0.02
 _MOST_LOOKUPS: Final = 1000
 _MOST_SCANS: Final = 4
-"""So many wait at once to be told of some keys, and of all."""
+"""How many queries of some keys, and of all, wait at once."""
 _MOST_TAPS: Final = 4
 TASK_THREAD: Final = "task-loop"
 """Name of the thread that steps a task."""
@@ -65,7 +65,7 @@ class SubtaskEvent(enum.Enum):
 
 
 Report: TypeAlias = SubtaskEvent | PenstockError
-"""What the job manager hears of a subtask; behind an error nothing follows."""
+"""What a subtask reports to the job manager; an error is the last report."""
 
 
 @dataclass(frozen=True, slots=True)

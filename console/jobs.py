@@ -32,7 +32,7 @@ _HAD_ENDED: Final = {
     JobStatus.FAILED: "had failed already",
     JobStatus.CANCELLED: "was cancelled already",
 }
-"""What is said of a job that nobody can end any more."""
+"""The error of a job that nobody can end any more."""
 SavepointFolder = Annotated[
     str | None,
     typer.Argument(metavar="[DIR]", help="Folder for the savepoint; without it, the one the job is configured with."),

@@ -68,7 +68,7 @@ class OutputTag:
 
 
 class _PlaceAndState(Protocol):
-    """What every function is told in `open`."""
+    """What every function gets in `open`."""
 
     @property
     def is_restored(self) -> bool:

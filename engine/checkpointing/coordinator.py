@@ -513,7 +513,7 @@ class CheckpointCoordinator:
         return self._deletion(files, manifests, number)
 
     def _settle_doubtful(self, completed: int) -> list[Instruction]:
-        """Remove what may have been stored before `completed`: whoever takes the job over now restores that."""
+        """Remove what may have been stored before `completed`, which a manager that takes over restores now."""
         due = [one for one in self._doubtful if one.checkpoint.checkpoint < completed]
         self._doubtful = [one for one in self._doubtful if one.checkpoint.checkpoint > completed]
         answer: list[Instruction] = []

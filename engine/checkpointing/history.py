@@ -66,7 +66,7 @@ class CheckpointHistory:
         self._failed += 1
 
     def story_with(self, record: CheckpointRecord) -> JobStory:
-        """What is to be told if this one counts: the next to take the job over resumes from it."""
+        """What the manifest of this one says of all so far: a manager that takes over resumes from it."""
         newest = [*self._records, record][-STORED:]
         return JobStory(self._completed + 1, self._failed, tuple(one.to_text() for one in newest))
 

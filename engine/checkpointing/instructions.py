@@ -68,7 +68,7 @@ class NotifyComplete:
 
 @dataclass(frozen=True, slots=True)
 class NotifyAborted:
-    """Tell the subtasks to expect it no more, and whoever waits for it why.
+    """Notify the subtasks that it is aborted, and those who wait for it why.
 
     The attempt may have ended: subtasks that run no more are skipped, and those that run on must be told. No places:
     it was never triggered.

@@ -1,1 +1,1 @@
-"""The life of a job: the brain that decides it, what it hears and says, and what its user holds."""
+"""The life of a job: the brain that decides it, its events and instructions, and what its user holds."""

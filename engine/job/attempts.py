@@ -115,7 +115,7 @@ class Attempts:
         ]
 
     def on_explained(self, place: Place, attempt: int, error: PenstockError) -> None:
-        """More is known of a failure that came while subtasks were being started: nobody will tell it again."""
+        """The cause of a failure that came while subtasks were being started is known now: it is reported once."""
         if self.deployment is not None:
             self.deployment.failures = [
                 TaskFailed(place, attempt, error) if (failed.place, failed.attempt) == (place, attempt) else failed

@@ -332,7 +332,7 @@ class JobCheckpoints:
                     self._fail(CheckpointError(message))
 
     def _for_the_next_manager(self, checkpoint: CompletedCheckpoint) -> CompletedCheckpoint:
-        """What whoever takes the job over has to know beside the state."""
+        """What a manager that takes the job over has to know beside the state."""
         if checkpoint.story is None:
             return checkpoint
         assert self._layout is not None

@@ -80,7 +80,7 @@ class EndWritten:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """All subtasks of `Deploy` are restored and open; or not all, and a `TaskFailed` tells, or will tell, which."""
+    """All subtasks of `Deploy` are restored and open; or not all, and a `TaskFailed` names, or will name, the one."""
 
     attempt: int
     are_open: bool = True

@@ -190,7 +190,7 @@ class EventTimeWait:
     watermark: int | None = None
 
     def text(self, now_ms: int) -> str:
-        """What people are told, with the remedy."""
+        """The message for users, with the remedy."""
         seconds = max(0, now_ms - self.since_ms) // 1000
         stands = "no watermark has come" if self.watermark is None else f"event time stands at {self.watermark} ms"
         who = f"{self.holder!r}, subtask {self.holder_subtask}"

@@ -81,7 +81,7 @@ class Recovery:
         life.said.append(life.attempts.deploy(life.layout, places, latest, epoch))
 
     def on_deployed(self, attempt: int, are_open: bool) -> None:
-        """All subtasks of a deployment are open, or a failure tells why not."""
+        """All subtasks of a deployment are open, or a failure says why not."""
         deployment = self._life.attempts.deployment
         if deployment is not None and deployment.attempt == attempt and not are_open and not deployment.failures:
             deployment.awaits_failure = True

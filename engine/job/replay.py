@@ -151,7 +151,7 @@ def _event_text(event: ev.Event) -> str:
 
 @dataclass(slots=True)
 class _KnownPlanner:
-    """Says what a planner has said."""
+    """Gives the recorded answers of a planner."""
 
     answers: dict[str, Answered] = field(default_factory=dict)
 

@@ -27,7 +27,7 @@ from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.mail import Mailbox, MailKind
 
 _REMEMBERED: Final = 100
-"""Nobody answers for a checkpoint any more that is older than the newest by this much."""
+"""A checkpoint that is older than the newest by this much is over."""
 
 Tell: TypeAlias = "Callable[[MailKind, Sequence[Place], Callable[[Place, int], None]], None]"
 """Calls subtasks, by mails of a kind, those that still run the attempt that is meant."""
@@ -76,7 +76,7 @@ class LocalCheckpoints:
         self._garbage: list[say.DeleteFiles] = []
 
     def carry_out(self, instruction: say.Instruction) -> None:
-        """Do what the brain says, when its mail is taken."""
+        """Carry out an instruction of the brain when its mail is delivered."""
         post = self._mail.post
         match instruction:
             case say.TakeOver():

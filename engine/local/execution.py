@@ -296,7 +296,7 @@ class LocalExecution:
         return self.graph.task(place[0]).name
 
     def task(self, place: Place) -> Task:
-        """The task of one subtask. Whoever tells it something wakes it."""
+        """The task of one subtask; a caller that gives it something to do wakes it."""
         return self._subtasks[place].task
 
     def lose(self, place: Place) -> None:

@@ -32,17 +32,17 @@ class MailKind(enum.Enum):
 
     # Calls between the manager and a subtask, which may get lost or come twice.
     TRIGGER = "trigger"
-    """A subtask is told of a checkpoint."""
+    """A subtask is asked for its part of a checkpoint."""
     COMMIT = "commit"
-    """A subtask is told that a checkpoint counts."""
+    """A subtask is notified that a checkpoint is complete."""
     ABORT = "abort"
-    """A subtask is told that a checkpoint is given up."""
+    """A subtask is notified that a checkpoint is aborted."""
     END_INPUT = "end input"
     """A source is told to end."""
     ANSWER = "answer"
     """The brain hears what a subtask answers to these."""
     TELL = "tell"
-    """The brain hears of a subtask what it was not asked for: it has finished, or failed."""
+    """A subtask reports by itself that it has finished, or failed."""
 
     # Work of a subtask's process.
     WRITE = "write"
@@ -78,5 +78,5 @@ class Mailbox:
         self._posted.append(Posted(kind, mail))
 
     def take(self, number: int) -> None:
-        """Do what mail `number` (from 0) says."""
+        """Deliver mail `number` (from 0)."""
         self._posted.pop(number).mail()

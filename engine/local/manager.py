@@ -167,7 +167,7 @@ class LocalManager:
             self._post(MailKind.TELL, ev.TaskFinished(place, execution.running(place)))
 
     def _on_error(self, place: Place, error: BaseException) -> None:
-        """A task has raised: it does nothing any more, and the brain hears of it."""
+        """A task has raised: it is stepped no more, and the brain gets the event."""
         attempt = self.execution.running(place)
         self.execution.lose(place)
         failure = located(error, self.execution.name(place), place[1])

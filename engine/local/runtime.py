@@ -87,7 +87,7 @@ class LocalJob(JobHandle):
             self._begin()
 
     def _begin(self) -> None:
-        """Let the job begin; what it was given and cannot use is an error of whoever submits it."""
+        """Let the job begin; what it cannot use is an error for its submitter."""
         self._manager.begin()
         if self._interrupts.pending:
             # Nobody has a handle yet by which to end the job.

@@ -145,7 +145,7 @@ class TransactionalSinkOperator(Operator):
 
 
 def connector_context(context: OperatorContext) -> ConnectorContext:
-    """What the sink is told of the subtask."""
+    """What the sink gets to know of the subtask."""
     return ConnectorContext(
         context.operator,
         context.subtask,

@@ -433,7 +433,7 @@ class InputGate:
         return [*supersteps, *(self._end_input() if isinstance(one, EndOfInput) else one for one in merged)]
 
     def _end_input(self) -> Control:
-        """What the task is told when the channels from outside a loop have ended: all others stay open."""
+        """What the task gets when the channels from outside a loop have ended: all others stay open."""
         self._input_ended = True
         return EndOfInput() if self._rounds.ended else IterationBarrier(0, INPUT_ENDED)
 
