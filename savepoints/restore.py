@@ -260,9 +260,12 @@ def preload_task(
                 rows.setdefault(name, []).append(part)
             together = {name: pa.concat_tables(parts, promote_options="default") for name, parts in rows.items()}
             tables = {name: StateTable(Redistribution.KEYED, by_group(table)) for name, table in together.items()}
+            snapshot = OperatorSnapshot(tables)
             only_keyed = all(len(own.tables) == len(keyed_tables([(handle, own)])) for handle, own in old)
             expires = any(table.expiry is not None for table in taken.tables.values())
-            held = operator.spec.hold(OperatorSnapshot(tables)) if only_keyed and tables and not expires else None
+            held = operator.spec.hold(snapshot) if only_keyed and tables and not expires else None
+            if held is None:
+                operator.spec.warm(snapshot)
             taken = TakenState(taken.tables, {} if held is not None else taken.rows, held)
         preloaded.operators[operator.uid] = taken
     return preloaded

@@ -167,6 +167,11 @@ class OperatorSpec(ABC):
         """
         return None
 
+    def warm(self, snapshot: OperatorSnapshot) -> None:
+        """Have this process load and compile what the operator takes to restore such keyed state: called as `hold` is,
+        where that gives nothing, so that rows which wait for the operator do not wait for that."""
+        return
+
     def fused(self, before: OperatorSpec) -> OperatorSpec | None:
         """One operator that does the work of `before` and then of this one; None if there is none."""
         return None

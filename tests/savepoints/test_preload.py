@@ -16,7 +16,9 @@ from penstock.engine.state.capture import Expiry
 from penstock.savepoints.restore import load_task, plan_failover, preload_task
 from tests.savepoints.subtasks import (
     ROOT,
+    STATE,
     Blobs,
+    NoOperator,
     Storage,
     capture_of,
     completed,
@@ -117,6 +119,17 @@ def test_only_what_has_changed_since_is_read() -> None:
     assert not set(base) & set(job.blobs.read)
     job.restored(1, [1], at=1)
     assert not job.blobs.read, "nothing has"
+
+
+def test_for_an_operator_that_cannot_hold_it_the_process_is_warmed_by_what_was_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(NoOperator, "warm", lambda self, snapshot: seen.append(snapshot.tables[STATE].data.num_rows))
+    job = _Job()
+    job.take(dict.fromkeys(range(200), ("first", 0)), set())
+    job.restored(1, [0], at=0)
+    assert seen == [200]
 
 
 def _tables(checkpoint: CompletedCheckpoint) -> list:  # type: ignore[type-arg]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells.counted_keys import CountedKeys
 from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.windows.aggregate_state import restored_parts
+from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.texts import aggregates_text
 from penstock.engine.windows.base import WindowAssigner
 
@@ -27,6 +31,10 @@ class AggregateSpec(OperatorSpec, Generic[Windows]):
     aggregation: GroupedAggregation
     allowed_lateness_ms: int = 0
     late_tag: str | None = None
+
+    def warm(self, snapshot: OperatorSnapshot) -> None:
+        for part in itertools.islice(restored_parts(snapshot), 1):
+            CountedKeys(self.aggregation.keys).lookup(part)
 
     def describe(self) -> str:
         return f"window({self.windows.describe()}, {aggregates_text(self.aggregation.aggregates)})"

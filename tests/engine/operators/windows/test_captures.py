@@ -16,6 +16,7 @@ from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from tests.engine.helpers import RunningOperator, timed
@@ -163,3 +164,26 @@ def test_a_key_that_is_forgotten_behind_a_merge_leaves_no_trace() -> None:
     log.take(running.operator, CaptureScope.CHANGES)
     log.check()
     assert {row["key"] for row in log.merged.tables["window_aggregate"].data.to_pylist()} == {"late", "new", "more"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        WindowAggregateSpec(AlignedWindows(10, 10), GroupedAggregation(["key"], {"rows": count()})),
+        SessionAggregateSpec(SessionWindows(10), GroupedAggregation(["key"], {"rows": count()})),
+    ],
+    ids=["windows", "sessions"],
+)
+def test_what_many_keys_need_is_compiled_where_state_of_them_warms_the_process(
+    spec: OperatorSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[int] = []
+    monkeypatch.setattr(KeyIndex, "_compile", lambda self: compiled.append(1))
+    before = RunningOperator(spec.create())
+    before.process(_batch([(1, f"key {number}", 1) for number in range(5_000)]))
+    compiled.clear()
+    spec.warm(snapshot_of(before.operator))
+    assert compiled, "a table of the kind that so many keys are in was made"
+    compiled.clear()
+    spec.warm(OperatorSnapshot({}))
+    assert not compiled
