@@ -172,7 +172,10 @@ def _versions(lowering: Lowering, node: p.TemporalJoin, keys: list[Expression]) 
 
 
 def _is_table(node: p.PlanNode) -> bool:
-    return isinstance(node, p.Scan) or (isinstance(node, p.Project | p.Watermarks) and _is_table(node.input))
+    if isinstance(node, p.Project | p.Watermarks):
+        return _is_table(node.input)
+    # The rule of versioned tables makes changes of conditions.
+    return isinstance(node, p.Scan | p.FromChangelog)
 
 
 def _keyed(

@@ -252,6 +252,35 @@ _CHANGELOGS = (
         "'DELETE'], error_handling => 'SKIP')",
     ),
     _program(
+        "versions-behind-a-condition",
+        source(
+            "asked",
+            ["k STRING", "at TIMESTAMP(3)", "WATERMARK FOR at AS at"],
+            [("a", at(2)), ("a", at(5)), ("b", at(6))],
+            [("a", at(12)), ("b", at(12)), ("b", at(20))],
+        ),
+        source(
+            "rates",
+            ["k STRING PRIMARY KEY NOT ENFORCED", "r INT", "at TIMESTAMP(3)", "WATERMARK FOR at AS at"],
+            [("+U", "a", 1, at(1)), ("+U", "a", 9, at(4)), ("+U", "b", 2, at(5))],
+            [("+U", "a", 3, at(10)), ("-D", "b", 2, at(15)), ("+U", "c", 4, at(30))],
+            {"changelog-mode": "I,UA,D"},
+        ),
+        "CREATE VIEW small AS SELECT k, r, at FROM rates WHERE r < 5",
+        sink(
+            ["k STRING", "at TIMESTAMP(3)", "r INT"],
+            ["a, 2020-01-01T08:00:02, 1", "a, 2020-01-01T08:00:05, null"],
+            [
+                "b, 2020-01-01T08:00:06, 2",
+                "a, 2020-01-01T08:00:12, 3",
+                "b, 2020-01-01T08:00:12, 2",
+                "b, 2020-01-01T08:00:20, null",
+            ],
+        ),
+        "INSERT INTO sink_t SELECT a.k, a.at, r FROM asked a LEFT JOIN small FOR SYSTEM_TIME AS OF a.at "
+        "ON a.k = small.k",
+    ),
+    _program(
         "conditions-that-are-asked-once-over-updates-by-key",
         source(
             "updated",

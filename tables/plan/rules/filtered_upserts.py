@@ -47,7 +47,7 @@ def filtered_upserts(node: PlanNode) -> PlanNode:
     raw: PlanNode = replace(scan, normalized=False)
     if timed is not None and _asks_for_watermark(node.condition):
         raw = with_inputs(timed, (raw,))
-    made: PlanNode = Normalize(_asked(raw, node), scan.primary_key)
+    made: PlanNode = Normalize(kept_or_deleted(raw, node), scan.primary_key)
     # What is kept by key has no event time until it is told again.
     return made if timed is None else with_inputs(timed, (made,))
 
@@ -56,8 +56,13 @@ def _asks_for_watermark(condition: Expression) -> bool:
     return any(isinstance(part, FunctionCall) and part.name == "CURRENT_WATERMARK" for part in walk(condition))
 
 
-def _asked(below: PlanNode, node: Filter) -> FromChangelog:
-    """The changes of rows, those of which the condition is not true as deletes."""
+def kept_or_deleted(below: PlanNode, node: Filter) -> FromChangelog:
+    """The changes of rows by key, those of which the condition is not true as deletes.
+
+    Args:
+        below: gives the rows, as they come.
+        node: the filter, over the same columns.
+    """
     columns = node.columns
     names = unique_names([*(column.name for column in columns), "operation"])
     op = Column(names[-1], _TEXT)

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from penstock.tables import types as t
 from penstock.tables.expressions import Constant, Expression, InputColumn
+from penstock.tables.plan.expression_traits import is_repeatable
 from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import (
+    Filter,
     PlanNode,
     Project,
     Scan,
@@ -21,6 +23,7 @@ from penstock.tables.plan.nodes import (
     Watermarks,
     with_inputs,
 )
+from penstock.tables.plan.rules.filtered_upserts import kept_or_deleted
 
 
 def versioned_tables(node: PlanNode) -> PlanNode:
@@ -37,6 +40,9 @@ def _versions(node: PlanNode) -> PlanNode:
             return replace(node, normalized=False)
         case Project() | Watermarks():
             return with_inputs(node, (_versions(node.input),))
+        case Filter() if is_repeatable(node.condition):
+            # A version that the condition is not true of ends the one before it.
+            return kept_or_deleted(_versions(node.input), node)
         case TopN() if _keeps_last(node):
             own: list[Expression] = [InputColumn(c.type, place) for place, c in enumerate(node.input.columns)]
             number = Constant(t.BIGINT.with_nullable(False), 1)
