@@ -122,8 +122,12 @@ final class Chains {
 
     /** A condition that is kept as text, as trees cannot be serialized. */
     private static final class Holds extends IterativeCondition<Event> {
+        /** No case of a few rows asks as often, but an automaton that goes round for ever. */
+        private static final int MOST_CALLS = 1_000_000;
+
         private final String text;
         private transient JsonNode condition;
+        private transient int calls;
 
         Holds(String text) {
             this.text = text;
@@ -131,6 +135,9 @@ final class Chains {
 
         @Override
         public boolean filter(Event event, Context<Event> match) throws Exception {
+            if (++calls > MOST_CALLS) {
+                throw new IllegalStateException("the automaton goes round for ever");
+            }
             if (condition == null) {
                 condition = new ObjectMapper().readTree(text);
             }

@@ -18,7 +18,6 @@ import org.apache.flink.util.CloseableIterator;
  */
 public final class Main {
     private static final int CASES_A_JOB = 25;
-    private static final int SECONDS_ALONE = 20;
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private Main() {}
@@ -38,31 +37,10 @@ public final class Main {
         }
         for (int number = 0; number < cases.size(); number++) {
             if (cases.get(number).path("alone").asBoolean()) {
-                answerAlone(cases, number, answers);
+                answer(cases, List.of(number), answers);
             }
         }
         Files.writeString(Path.of(arguments[1]), JSON.writeValueAsString(answers.values()));
-        // Threads of jobs that did not end may be left.
-        System.exit(0);
-    }
-
-    /** A job of its own for a case that may not end: then its operator's thread is stopped. */
-    @SuppressWarnings("removal")
-    private static void answerAlone(List<JsonNode> cases, int number, TreeMap<Integer, Answer> answers) throws Exception {
-        Thread job = new Thread(() -> {
-            try {
-                answer(cases, List.of(number), answers);
-            } catch (Exception error) {
-                throw new IllegalStateException(error);
-            }
-        });
-        job.start();
-        job.join(SECONDS_ALONE * 1000L);
-        if (job.isAlive()) {
-            Thread.getAllStackTraces().keySet().stream().filter(one -> one.getName().startsWith("CepOperator")).forEach(Thread::stop);
-            job.join();
-            answers.get(number).error = "the job does not end";
-        }
     }
 
     /** One job for all of these cases that Flink does not refuse. */
