@@ -16,7 +16,7 @@ from penstock.engine.checkpointing.handles import FileHandle, SegmentHandle
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
-from penstock.savepoints.content import Data, Pieces, length_of, sha256_of, whole
+from penstock.savepoints.content import Data, Pieces, joined, length_of, sha256_of, whole
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobStore
 
@@ -25,6 +25,8 @@ _COPIED_BYTES: Final = 64 * 1024
 _FREE_BYTES: Final = 16 * 1024 * 1024
 _MOST_TIMES: Final = 100
 """How much more memory than bytes a file may take. Ours are not compressed; those that others have made may be."""
+_ALIGNMENT: Final = 8
+"""Bytes; the longest value that a kernel reads at once, and what files and streams of Arrow keep within themselves."""
 _BESIDE: Final = b"penstock.beside"
 _TIMESTAMPS: Final = "timestamps"
 _KINDS: Final = "kinds"
@@ -126,7 +128,7 @@ def decode_table(data: Data, file: FileHandle, where: str) -> pa.Table:
     Raises:
         CheckpointCorruptError: it is no such file.
     """
-    content = pa.py_buffer(whole(data))
+    content = _aligned(data)
     try:
         rows, size = rows_and_bytes(content)
         _check_size(rows, size, content.size)
@@ -174,7 +176,7 @@ def encode_batches(batches: Sequence[Batch]) -> pa.Buffer:
 
 def decode_batches(data: Data, file: FileHandle, where: str) -> list[Batch]:
     """The batches that `encode_batches` was given; arguments and errors as `decode_table`."""
-    content = pa.py_buffer(whole(data))
+    content = _aligned(data)
     source = pa.BufferReader(content)
     batches: list[Batch] = []
     try:
@@ -185,6 +187,12 @@ def decode_batches(data: Data, file: FileHandle, where: str) -> list[Batch]:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_arrow(file, where, error) from error
     return batches
+
+
+def _aligned(data: Data) -> pa.Buffer:
+    """The content at an address that Arrow's kernels take: what a server answered may begin anywhere in memory."""
+    content = pa.py_buffer(whole(data))
+    return content if content.address % _ALIGNMENT == 0 else pa.py_buffer(joined(data))
 
 
 def _groups(batches: Iterable[Batch]) -> Iterable[Group]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.engine.checkpointing.handles import FileHandle
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
-from penstock.savepoints.content import Pieces, length_of, sha256_of, whole
+from penstock.savepoints.content import Pieces, joined, length_of, sha256_of, whole
 from penstock.savepoints.segments import (
     Compression,
     decode_batches,
@@ -41,6 +41,19 @@ def test_a_table_is_the_same_whether_its_memory_is_copied_or_written_as_it_lies(
     data = encode_table(table)
     assert isinstance(data, Pieces) == (table.nbytes > 65_536)
     assert decode_table(data, _FILE, _WHERE).equals(table)
+
+
+def test_values_lie_where_kernels_take_them_wherever_the_bytes_begin() -> None:
+    odd = pa.py_buffer(b"." + joined(encode_table(_TABLE))).slice(1)
+    assert odd.address % 8 == 1
+    for table in (decode_table(odd, _FILE, _WHERE), decode_table(memoryview(odd), _FILE, _WHERE)):
+        (sums,) = table["sum"].chunks
+        assert sums.buffers()[1].address % 8 == 0
+        assert table.equals(_TABLE)
+    batch = Batch(pa.record_batch({"n": [1, 2, 3]}))
+    odd = pa.py_buffer(b"." + encode_batches([batch])).slice(1)
+    (back,) = decode_batches(odd, _FILE, _WHERE)
+    assert back.data["n"].buffers()[1].address % 8 == 0
 
 
 def test_only_the_rows_of_a_slice_are_written() -> None:
