@@ -77,7 +77,7 @@ def _write_loop(function: ir.Function, rows: Any, writer: _Writer, body: Sequenc
     at.add_incoming(ir.Constant(INTEGER, 0), first)
     builder.cbranch(builder.icmp_signed("<", at, rows), row, behind)
     builder.position_at_end(behind)
-    builder.ret(ir.Constant(INTEGER, Outcome.DONE))
+    builder.ret(ir.Constant(INTEGER, Outcome.DONE.value))
     builder.position_at_end(row)
     writer.values["i"] = at
     writer.block(body)
@@ -124,7 +124,7 @@ class _Writer:
         ends = {}
         for outcome in (Outcome.NO_ROOM, Outcome.NO_RESULT):
             ends[outcome] = function.append_basic_block(outcome.name.lower())
-            ir.IRBuilder(ends[outcome]).ret(ir.Constant(INTEGER, outcome))
+            ir.IRBuilder(ends[outcome]).ret(ir.Constant(INTEGER, outcome.value))
         builder = ir.IRBuilder(first)
         arithmetic = Arithmetic(builder, ends[Outcome.NO_RESULT])
         return _Writer(builder, arithmetic, values, arrays, row_end, ends[Outcome.NO_ROOM])
