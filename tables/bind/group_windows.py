@@ -12,7 +12,16 @@ from penstock.tables.bind.table_functions import window_table
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.text import SqlText
-from penstock.tables.plan.nodes import PlanNode, TimeAttribute, WindowKind, WindowSpec, WindowTable
+from penstock.tables.plan.nodes import (
+    Column,
+    PlanNode,
+    Project,
+    TimeAttribute,
+    WindowKind,
+    WindowSpec,
+    WindowTable,
+    unique_names,
+)
 from penstock.tables.types import Kind
 
 _WINDOWS: Final = ("TUMBLE", "HOP", "SESSION")
@@ -81,20 +90,24 @@ def find_group_window(
     step, size = (lengths[0], lengths[1]) if call.name == "HOP" else (0, lengths[0])
     spec = WindowSpec(WindowKind(call.name), size, step, 0, chosen)
     # Sessions are those of each group: of the other keys.
-    partition = []
-    if call.name == "SESSION":
-        for item in group_by:
-            if item is not call:
-                key = binder.bind(item)
-                if not isinstance(key, InputColumn):
-                    raise source.unsupported(
-                        item.at, "beside SESSION, GROUP BY takes columns; compute it in a subquery"
-                    )
-                partition.append(key.index)
-    windowed = window_table(node, spec, time.index, tuple(partition), zone)
+    keys = [binder.bind(item) for item in group_by if item is not call] if call.name == "SESSION" else []
+    node, partition = _with_columns(node, keys)
+    windowed = window_table(node, spec, time.index, partition, zone)
     width = len(node.columns)
     bounds = tuple(InputColumn(column.type, width + place) for place, column in enumerate(windowed.columns[width:]))
     return GroupWindow(call, windowed, bounds)
+
+
+def _with_columns(node: PlanNode, keys: Sequence[Expression]) -> tuple[PlanNode, tuple[int, ...]]:
+    """The rows with what keys are computed behind their columns, and the places of all keys."""
+    own: list[Expression] = [InputColumn(column.type, place) for place, column in enumerate(node.columns)]
+    values = list(dict.fromkeys([*own, *keys]))
+    places = tuple(values.index(key) for key in keys)
+    if len(values) == len(own):
+        return node, places
+    names = unique_names([*(c.name for c in node.columns), *(f"key${i}" for i in range(len(values) - len(own)))])
+    added = (Column(name, value.type) for name, value in zip(names[len(own) :], values[len(own) :], strict=True))
+    return Project(node, tuple(values), (*node.columns, *added)), places
 
 
 def _length(bound: Expression, at: int, source: SqlText) -> int:

@@ -169,6 +169,22 @@ _WINDOWS = (
         )
     ),
     _program(
+        "sessions-by-what-is-computed",
+        source(
+            "said",
+            ["w STRING", "n INT", "at TIMESTAMP(3)", "WATERMARK FOR at AS at"],
+            [("a", 1, at(1)), ("B", 2, at(2)), ("A", 3, at(4)), ("b", 4, at(8))],
+            [("a", 5, at(9)), ("c", 6, at(30))],
+        ),
+        sink(
+            ["w STRING", "s TIMESTAMP(3)", "n INT"],
+            [f"A, {_DAY}:01, 4", f"B, {_DAY}:02, 2"],
+            [f"B, {_DAY}:08, 4", f"A, {_DAY}:09, 5", f"C, {_DAY}:30, 6"],
+        ),
+        "INSERT INTO sink_t SELECT UPPER(w), SESSION_START(at, INTERVAL '3' SECOND), SUM(n) FROM said GROUP BY "
+        "UPPER(w), SESSION(at, INTERVAL '3' SECOND)",
+    ),
+    _program(
         "windows-by-the-watermark-of-the-source",
         source(
             "timed",
