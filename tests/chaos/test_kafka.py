@@ -77,7 +77,8 @@ def ran(around: type[Around], kafka: Kafka, folder: Path, heartbeat_timeout: str
     return run
 
 
-@pytest.mark.parametrize("around", [pytest.param(CrashesBetweenPrepareAndCompletion, marks=LONG), CrashesBehindCommit])
+@pytest.mark.long("test_sink_commits.py of Kafka kills processes around the commit; the simulation, those of jobs")
+@pytest.mark.parametrize("around", [CrashesBetweenPrepareAndCompletion, CrashesBehindCommit])
 def test_a_crash_at_either_side_of_the_commit_does_no_harm(around: type[Around], kafka: Kafka, tmp_path: Path) -> None:
     assert not ran(around, kafka, tmp_path).violations
 

@@ -16,7 +16,7 @@ QUICK = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "5
 """The others notice after so long that one is gone."""
 
 
-@pytest.mark.long("test_source.py restarts the only broker; which of several leads is the client's affair")
+@pytest.mark.long("test_outage.py kills the only broker; which of several leads is the client's affair")
 def test_a_job_goes_on_with_the_brokers_that_are_left(tmp_path: Path) -> None:
     with Kafka(brokers=3, settings=QUICK) as kafka:
         servers = kafka.bootstrap_servers

@@ -280,23 +280,6 @@ def test_travels_and_describes_itself(kafka: Kafka, ten: str) -> None:
     assert len(read(plain)) == 10
 
 
-def test_goes_on_behind_a_restart_of_the_broker() -> None:
-    with Kafka() as kafka:
-        kafka.create_topic("t")
-        produce(kafka.bootstrap_servers, "t", numbers(0, 3))
-        source = KafkaSource(kafka.bootstrap_servers, "t", format=RAW)
-        reader = source.open(source.splits(1)[0], context())
-        rows: list[bytes] = []
-        while len(rows) < 3:
-            rows += [row["v"] for row in take(reader).to_pylist()]
-        kafka.restart()
-        produce(kafka.bootstrap_servers, "t", numbers(3, 5))
-        while len(rows) < 5:
-            rows += [row["v"] for row in take(reader).to_pylist()]
-        reader.close()
-        assert rows == numbers(0, 5)
-
-
 def test_the_look_for_partitions_goes_on_behind_any_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

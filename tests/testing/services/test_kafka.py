@@ -44,7 +44,7 @@ def login(user: str, password: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.long("tests/connectors/kafka/test_source.py restarts the broker")
+@pytest.mark.long("tests/connectors/kafka/test_outage.py starts a broker that was killed")
 def test_records_stay_over_restart_and_kill(kafka: Kafka) -> None:
     kafka.create_topic("test-kept")
     asyncio.run(produce(kafka.bootstrap_servers, "test-kept", [b"1"]))
@@ -103,7 +103,7 @@ def test_a_cluster_has_a_broker() -> None:
         Kafka(brokers=0)
 
 
-@pytest.mark.long("the test above; tests/connectors/kafka/test_source.py restarts the only broker")
+@pytest.mark.long("the test above; tests/connectors/kafka/test_outage.py kills the only broker")
 def test_three_brokers_survive_the_loss_of_one() -> None:
     with Kafka(brokers=3) as kafka:
         kafka.create_topic("test-failover", partitions=3)
