@@ -40,7 +40,6 @@ from penstock.engine.state.snapshot import (
     rows_of_groups,
     share,
 )
-from penstock.savepoints.compaction import merge_changes
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.routing import routed
 from penstock.savepoints.segments import decode_batches, decode_segment, read_file
@@ -300,18 +299,15 @@ def _changed(to: _Share, old: Sequence[_Old], before: TakenState | None) -> Take
     if any(segments is None for segments in since.values()):
         return None
     rows = dict(before.rows)
-    changes: dict[str, list[pa.Table]] = {}
     for key, segments in since.items():
         parts = _read_groups(to, segments or (), to.groups_of_old(*key[1:]))
-        if parts and before.held is not None:
-            changes.setdefault(key[0], []).append(merge_changes(parts, tables[key].identity))
+        if before.held is not None:
+            # Oldest first, each key once in each: what is newer takes the place of what is older.
+            if not all(before.held.change({key[0]: part}) for part in parts):
+                return None
         elif parts:
             known = [rows[key]] if key in rows else []
             rows[key] = standing_rows([*known, *parts], tables[key].identity)
-    if before.held is not None:
-        together = {name: pa.concat_tables(parts, promote_options="default") for name, parts in changes.items()}
-        if not before.held.change(together):
-            return None
     return TakenState(tables, rows, before.held)
 
 
