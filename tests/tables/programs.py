@@ -350,8 +350,14 @@ _UNTIL_ALL_IS_THROUGH = 300
 """So often sources are asked for more before the clock moves: tasks take turns at random, and rows may be under way."""
 
 
-def run_by_clock(program: Mapping[str, Any], folder: Path) -> tuple[Outcome, Outcome]:
-    """The same, of a program of two halves with windows of the clock: it moves when all rows of a half have come."""
+def run_by_clock(
+    program: Mapping[str, Any], folder: Path, until: int = _UNTIL_ALL_IS_THROUGH
+) -> tuple[Outcome, Outcome]:
+    """The same, of a program of two halves with windows of the clock: it moves when all rows of a half have come.
+
+    Args:
+        until: how often sources are asked for more before.
+    """
     clock, savepoint, outcomes = ManualClock(_NOW_MS), None, []
     for halves in (("dataBeforeRestore",), ("dataBeforeRestore", "dataAfterRestore")):
         kept = checkpoints("5m", str(folder / "checkpoints"))
@@ -360,7 +366,7 @@ def run_by_clock(program: Mapping[str, Any], folder: Path) -> tuple[Outcome, Out
         job = env.submit(savepoint=savepoint)
         for _ in range(2):
             WAITING.clear()
-            while any(WAITING[id(table)] < _UNTIL_ALL_IS_THROUGH for table in given.tables):
+            while any(WAITING[id(table)] < until for table in given.tables):
                 job.pump(0.01)
             clock.advance(60.0)
         savepoint = job.stop(str(folder / "savepoint"))
