@@ -1,6 +1,7 @@
-"""A compiled pattern as a text: which states there are, what leads from one to the next, and what bounds them.
+"""A compiled pattern as a text or a picture: its states, what leads from one to the next, and what bounds them.
 
-`Pattern.explain` calls it. The text is stable for a pattern, so that a changed program can be compared with the old.
+`Pattern.explain` and `Pattern.diagram` call it. Both are stable for a pattern, so that a changed program can be
+compared with the old.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from penstock.engine.durations import format_duration
 from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
 from penstock.engine.patterns.machine import fits
 
-_ARROWS = {Action.TAKE: "takes", Action.IGNORE: "skips", Action.PROCEED: "proceeds"}
+_VERBS = {Action.TAKE: "takes", Action.IGNORE: "skips", Action.PROCEED: "proceeds"}
+_ARROWS = {Action.TAKE: "-->", Action.IGNORE: "-.->", Action.PROCEED: "==>"}
+_ENDS = {StateKind.FINAL: "match", StateKind.STOP: "stop"}
+_ENTITIES = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "#": "#35;", ";": "#59;", "`": "#96;", "\n": " "}
 
 
 def explained(pattern: CompiledPattern) -> str:
@@ -36,6 +40,31 @@ def explained(pattern: CompiledPattern) -> str:
             continue
         lines.append(f"  {state.name}{_marks(pattern, state)}")
         lines.extend(f"    {_transition(transition)}" for transition in state.transitions)
+    return "\n".join(lines)
+
+
+def diagram(pattern: CompiledPattern) -> str:
+    """The automaton as a flowchart in Mermaid's notation, which GitHub and notebooks draw.
+
+    A thin arrow takes an event, a dotted one skips it, a thick one looks at the same event in another state. Of its
+    documentation (mermaid.js.org/syntax/flowchart.html) it uses nodes, arrows and entity codes.
+
+    Example:
+        >>> from penstock import Pattern, col
+        >>> print(Pattern.begin("a").where(col("x") > 1).next("b").diagram())
+        flowchart LR
+          s0(["a (start)"])
+          s1("b")
+          match((("match")))
+          s0 -->|"takes a if col(x) #gt; 1"| s1
+          s1 -->|"takes b"| match
+    """
+    states = _reached(pattern)
+    lines = ["flowchart LR", *(f"  {_node(pattern, state)}" for state in states)]
+    for state in states:
+        for one in () if state.kind in _ENDS else state.transitions:
+            label = _escaped(_what(one))
+            lines.append(f'  {_place(state)} {_ARROWS[one.action]}|"{label}"| {_place(one.target)}')
     return "\n".join(lines)
 
 
@@ -73,11 +102,31 @@ def _marks(pattern: CompiledPattern, state: State) -> str:
 
 
 def _transition(transition: Transition) -> str:
-    what = _ARROWS[transition.action]
+    target = _ENDS.get(transition.target.kind, transition.target.name)
+    if transition.target is transition.source:
+        target = "stays"
+    return f"{_what(transition)} -> {target}"
+
+
+def _what(transition: Transition) -> str:
+    what = _VERBS[transition.action]
     if transition.action is Action.TAKE:
         what += f" {transition.source.variable}"
     condition = str(transition.condition)
-    target = {StateKind.FINAL: "match", StateKind.STOP: "stop"}.get(transition.target.kind, transition.target.name)
-    if transition.target is transition.source:
-        target = "stays"
-    return f"{what}{'' if condition == 'true' else f' if {condition}'} -> {target}"
+    return what if condition == "true" else f"{what} if {condition}"
+
+
+def _place(state: State) -> str:
+    return _ENDS.get(state.kind, f"s{state.number}")
+
+
+def _node(pattern: CompiledPattern, state: State) -> str:
+    if state.kind in _ENDS:
+        return f'{_place(state)}((("{_ENDS[state.kind]}")))'
+    label = f'"{_escaped(state.name + _marks(pattern, state))}"'
+    return f"{_place(state)}([{label}])" if state.kind is StateKind.START else f"{_place(state)}({label})"
+
+
+def _escaped(text: str) -> str:
+    """Text for a label: what Mermaid or a browser would read as more than text goes as an entity."""
+    return "".join(_ENTITIES.get(letter, letter) for letter in text)

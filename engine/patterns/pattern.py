@@ -370,6 +370,17 @@ class Pattern:
 
         return explained(compile_pattern(self))
 
+    def diagram(self) -> str:
+        """The automaton of the pattern as a picture, in Mermaid's notation: GitHub and notebooks draw it from markdown.
+
+        Raises:
+            PatternError: the pattern cannot be compiled.
+        """
+        from penstock.engine.patterns.compiler import compile_pattern
+        from penstock.engine.patterns.explain import diagram
+
+        return diagram(compile_pattern(self))
+
 
 def _stage(
     verb: str, stage: object, previous: Pattern | None, contiguity: Contiguity, skip: AfterMatchSkipStrategy
