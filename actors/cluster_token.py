@@ -7,10 +7,10 @@ as many warnings. Where the answer is in doubt nothing is refused: Ray then find
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from pathlib import Path
 from typing import Final
+
+from penstock.actors.grpc_call import bearer, call
 
 _MODE: Final = "RAY_AUTH_MODE"
 _TOKEN_MODE: Final = "token"  # noqa: S105 - the name of a mode
@@ -18,15 +18,9 @@ _MODES: Final = ("", _TOKEN_MODE, "disabled")
 _KUBERNETES: Final = "RAY_ENABLE_K8S_TOKEN_AUTH"
 """With it, Ray takes the token of the pod."""
 _SECONDS: Final = 3.0
-_MOST_BYTES: Final = 1 << 16
 _METHOD: Final = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """The first thing that Ray itself asks."""
-_STATUS: Final = b"grpc-status"
-_UNAUTHENTICATED: Final = _STATUS + b"\x0216"
-"""The status as a literal of two digits."""
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _SETTINGS = 0, 1, 4
-_END_STREAM, _END_HEADERS = 1, 4
+_UNAUTHENTICATED: Final = 16
 
 
 def token_problem(host: str, port: int, is_local: bool) -> str | None:
@@ -67,50 +61,8 @@ def _token() -> str | None:
 
 
 def _is_refused(host: str, port: int, token: str | None) -> bool:
-    """Whether the answer to one gRPC call is that the token is wrong.
-
-    Source: RFC 9113 for the frames, RFC 7541 for the headers.
-    """
-    headers = {
-        ":method": "POST",
-        ":scheme": "http",
-        ":path": _METHOD,
-        ":authority": f"{host}:{port}",
-        "content-type": "application/grpc",
-        "te": "trailers",
-        **({"authorization": f"Bearer {token}"} if token is not None else {}),
-    }
+    """Whether the answer to one call is that the token is wrong."""
     try:
-        request = b"".join(_header(name, value) for name, value in headers.items())
-        no_message = b"\0" * 5
-        with socket.create_connection((host, port), _SECONDS) as connection:
-            connection.sendall(
-                _PREFACE
-                + _frame(_SETTINGS, 0, 0, b"")
-                + _frame(_HEADERS, _END_HEADERS, 1, request)
-                + _frame(_DATA, _END_STREAM, 1, no_message)
-            )
-            answer = b""
-            while len(answer) < _MOST_BYTES and not _has_status(answer) and (more := connection.recv(_MOST_BYTES)):
-                answer += more
-            return _UNAUTHENTICATED in answer
-    except (OSError, ValueError):
+        return call((host, port), _METHOD, b"", bearer(token), _SECONDS).status == _UNAUTHENTICATED
+    except OSError:
         return False
-
-
-def _has_status(answer: bytes) -> bool:
-    """Whether the status has come with its value, which has its length in front."""
-    _, found, behind = answer.partition(_STATUS)
-    return bool(found and behind) and len(behind) > behind[0]
-
-
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
-
-
-def _header(name: str, value: str) -> bytes:
-    """A literal header field that is not indexed; ValueError where it is longer than 126 bytes."""
-    parts = [name.encode("ascii"), value.encode("ascii")]
-    if max(map(len, parts)) > 126:
-        raise ValueError("too long for one byte of length")
-    return b"\0" + b"".join(bytes((len(part),)) + part for part in parts)
