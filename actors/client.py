@@ -24,6 +24,7 @@ from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.actors.termination import EXIT_CODE, termination
+from penstock.actors.warm_processes import start_early
 from penstock.engine.checkpoint_config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import HeldRows
@@ -113,6 +114,9 @@ class RayJob(JobHandle):
         self.job_id = folder.job_id if folder is not None else new_job_id(program.name)
         content = cloudpickle.dumps(Imported((program, folder)))  # type: ignore[no-untyped-call]
         name = f"{program.name} {self.job_id}" if program.name == DEFAULT_NAME else program.name
+        graph = program.physical()
+        if is_embedded():
+            start_early(1 + sum(task.parallelism for task in graph.tasks))
         self._manager = create_manager(name, self.job_id, content, _outlives_manager(program, folder), detached)
         self._holds_back = folder is not None and program.config.checkpoints.enabled
         self._detached = detached
@@ -124,7 +128,7 @@ class RayJob(JobHandle):
         self._fetches: dict[ObjectRef[Any], tuple[_Channel, ClientChannel]] = {}
         self._lost = ""
         self._report: JobReport | None = None
-        self._last_metrics = report(program.physical().uncounted())
+        self._last_metrics = report(graph.uncounted())
 
     @property
     def control(self) -> JobControl:
@@ -255,8 +259,10 @@ class RayJob(JobHandle):
         if self._detached:
             # Others may want to know how it ended.
             return
+        manager = self._manager
         with contextlib.suppress(RayError):
-            self._manager.leave.remote()
+            # Ray would end it with its last handle, and it has processes to warm for the next job.
+            manager.leave.remote().future().add_done_callback(lambda _, _kept=manager: None)
 
     @property
     def _drained(self) -> bool:

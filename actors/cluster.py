@@ -22,6 +22,8 @@ from penstock.actors.cluster_token import token_problem
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
+WARM_IMPORTS: Final = "penstock.warm_imports"
+"""What the workers of a cluster are to load as they start."""
 ON_THIS_MACHINE: Final = "auto"
 """The address of a cluster that Ray finds here."""
 _ANSWER_SECONDS: Final = 3.0
@@ -56,6 +58,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     # Ray runs workers at a low priority, which costs latency where anything else runs on the machine.
     os.environ.setdefault("RAY_worker_niceness", "0")
+    # Its workers start before they are needed, and have time to load what they need then.
+    os.environ.setdefault("RAY_preload_python_modules", WARM_IMPORTS)
     if address is not None:
         named = _checked(address)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import ray
@@ -27,6 +27,7 @@ from penstock.actors.stacks import Stack
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
 from penstock.actors.task_log import LogLine
+from penstock.actors.warm_processes import WarmProcesses
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
@@ -66,6 +67,7 @@ class Execution:
     Attributes:
         graph: what runs; None before `provide`.
         actors, processes: the actor of each subtask, and its process.
+        warm: what the job takes from the warm processes of the cluster.
         attempts: of the subtasks that run, the number of their attempt.
     """
 
@@ -80,7 +82,8 @@ class Execution:
         self._spare: dict[Place, Any] = {}
         self._graph_ref: Any = None
         self._slots = Slots(job_id, config.slot_timeout_ms / 1000, dict(config.slot_labels))
-        self._standbys = Standbys(config.failover.standbys, self._create_standby)
+        self.warm = WarmProcesses(config.warm_processes)
+        self._standbys = Standbys(config.failover.standbys, self._create_standby, self.warm.made)
         self._next_slot = itertools.count()
         self._actor_class: Any = ray.remote(SubtaskActor)
         self._watches: dict[Place, asyncio.Task[None]] = {}
@@ -176,7 +179,7 @@ class Execution:
         warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         try:
-            await asyncio.wait_for(warming, seconds)
+            self._count_made(await asyncio.wait_for(warming, seconds))
         except asyncio.TimeoutError:
             self._drop_spare()
             raise ClusterError(f"{len(new)} processes for the rescale did not start within {seconds:g} s") from None
@@ -232,7 +235,7 @@ class Execution:
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         starting = self._all({place: self.actors[place].prepare.remote(self._graph_ref) for place in new})
         try:
-            await asyncio.wait_for(starting, seconds)
+            self._count_made((await asyncio.wait_for(starting, seconds)).values())
         except asyncio.TimeoutError:
             for place in new:
                 self.discard(place)
@@ -240,6 +243,10 @@ class Execution:
                 f"{len(new)} processes of the job did not start within {seconds:g} s: is there room on the nodes that "
                 "are left? add nodes, or lower the parallelism"
             ) from None
+
+    def _count_made(self, processes: Iterable[Process]) -> None:
+        for process in processes:
+            self.warm.made(process.node)
 
     def _create_standby(self) -> Any:
         return self._create(next(self._next_slot) % self._slots.count, 0, 0)

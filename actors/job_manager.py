@@ -28,6 +28,7 @@ from penstock.actors.job_watch import JobWatch
 from penstock.actors.live_state import StateRoute
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.pandas_later import load_pandas_later
+from penstock.actors.process_end import Process
 from penstock.actors.recorded_commands import RecordedCommand
 from penstock.actors.stacks import Stack
 from penstock.actors.tail import StreamRoute
@@ -43,6 +44,8 @@ from penstock.engine.metrics import SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
+_FILL_SECONDS: Final = 20.0
+"""How long one that could leave sees to it that the next job finds warm processes."""
 _LINGER_SECONDS: Final = 30.0
 """How long one that nobody has asked how it ended stays, to be asked; the end itself is written down."""
 COLLECTOR: Final = (50_000, 20, 50)
@@ -70,6 +73,8 @@ class JobManager:
         self._notes = ClusterNotes()
         self._started_ms = now().ms
         self._shell = BrainShell(job_id, program, folder)
+        self._shell.execution.warm.made(Process.own().node)
+        self._is_in_the_way = asyncio.Event()
         self._view = JobView(self._shell)
         self._watch = JobWatch(self._shell, self._view, self._started_ms)
         self._commands = CommandWatch(self._shell, self._notes, self._id)
@@ -80,11 +85,13 @@ class JobManager:
             work.append(self._autoscaling.run())
         if seconds := program.config.metrics_log_interval_ms / 1000:
             work.append(log_metrics(program.name, seconds, self.status, self.metrics))
+        self._warming: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._running = asyncio.ensure_future(self._run())
         self._work = [asyncio.ensure_future(one) for one in work]
 
     async def _run(self) -> None:
         report = await self._shell.run()
+        self._warming = asyncio.ensure_future(self._shell.execution.warm.leave_as_many())
         # A detached job has no client that would ask the manager to leave.
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
         if self._detached:
@@ -93,12 +100,19 @@ class JobManager:
             await asyncio.to_thread(note_end, self._notes, self._id, await self.info())
 
     async def leave(self) -> None:
-        """The client knows how the job ended: end this process for good."""
+        """The client knows how the job ended: end this process for good, once the next job finds warm ones."""
         if self._shell.report.done():
             await self._running
+            work: list[asyncio.Future[Any]] = [self._warming, asyncio.ensure_future(self._is_in_the_way.wait())]
+            await asyncio.wait(work, timeout=_FILL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             # Others may be about to be told that the job has ended.
             await asyncio.sleep(_LEAVE_SECONDS)
             ray.kill(ray.get_runtime_context().current_actor)
+
+    async def make_way(self) -> None:
+        """Another job is to have this one's name: as `leave`, without anything for those behind it."""
+        self._is_in_the_way.set()
+        await self.leave()
 
     # What clients ask
 

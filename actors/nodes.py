@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import ray
 
-from penstock.actors.lifeline import answers
+from penstock.actors.lifeline import Address, answers
 from penstock.engine.errors import ClusterError
 
 _ANSWER_SECONDS: Final = 2.0
@@ -33,6 +33,11 @@ def _nodes() -> list[dict[str, Any]]:
     return nodes
 
 
+def own_node() -> str:
+    """The id of the node that this process is on."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
 def head_node() -> str | None:
     """The id of the cluster's head; None: it is away."""
     return next((node["NodeID"] for node in _nodes() if node["Alive"] and _HEAD in node["Resources"]), None)
@@ -46,12 +51,19 @@ async def lost_nodes(nodes: Collection[str]) -> Collection[str]:
     """
     if not nodes:
         return frozenset()
-    known = await asyncio.to_thread(_nodes)
-    asked = {node["NodeID"]: (node["NodeManagerAddress"], node["NodeManagerPort"]) for node in known if node["Alive"]}
     # What Ray knows to be dead it sees to by itself.
-    suspected = [node for node in nodes if node in asked]
-    alive = await asyncio.gather(*(answers(asked[node], _ANSWER_SECONDS) for node in suspected))
+    suspected = await asyncio.to_thread(addresses, nodes)
+    alive = await asyncio.gather(*(answers(address, _ANSWER_SECONDS) for address in suspected.values()))
     return frozenset(node for node, is_alive in zip(suspected, alive, strict=True) if not is_alive)
+
+
+def addresses(nodes: Collection[str]) -> Mapping[str, Address]:
+    """Where the raylets of those of these nodes are that Ray believes alive, by the ids of the nodes."""
+    return {
+        node["NodeID"]: (node["NodeManagerAddress"], node["NodeManagerPort"])
+        for node in _nodes()
+        if node["Alive"] and node["NodeID"] in nodes
+    }
 
 
 def find_node(given: str | None) -> str:
@@ -64,7 +76,7 @@ def find_node(given: str | None) -> str:
         ClusterError: there is none, or there are several.
     """
     if given is None:
-        return str(ray.get_runtime_context().get_node_id())
+        return own_node()
     living = [str(node["NodeID"]) for node in _nodes() if node["Alive"]]
     found = [node for node in living if node.startswith(given)]
     if len(found) != 1:

@@ -133,7 +133,7 @@ def _make_room(name: str, deadline: float) -> None:
         time.sleep(0.1)
         return
     _check_ended(info)
-    found.leave()
+    found.make_way()
     time.sleep(0.1)
 
 
@@ -391,6 +391,10 @@ class JobControl:
     def leave(self) -> None:
         """Forget the job, if it has ended: its name is free again."""
         self._manager.leave.remote()
+
+    def make_way(self) -> None:
+        """As `leave`, at once."""
+        self._manager.make_way.remote()
 
     def _ask(self, method: str, seconds: float | None, *arguments: Any) -> Any:
         return answer_of(getattr(self._manager, method).remote(*arguments), self.name, seconds)

@@ -25,11 +25,13 @@ class Standbys:
     Args:
         size: how many are kept.
         create: makes a subtask actor, without waiting for it.
+        made: told of each node that one of them has come to.
     """
 
-    def __init__(self, size: int, create: Callable[[], Any]) -> None:
+    def __init__(self, size: int, create: Callable[[], Any], made: Callable[[str], None]) -> None:
         self._size = size
         self._create = create
+        self._made = made
         self._graph: Any = None
         self._warm: dict[Any, Process] = {}
         self._watching: set[asyncio.Task[None]] = set()
@@ -80,6 +82,7 @@ class Standbys:
             raise
         self._warming -= 1
         self._warm[actor] = process
+        self._made(process.node)
         ended = asyncio.ensure_future(until_ended(process, actor.lifeline.remote))
         try:
             with contextlib.suppress(RayError, ProcessEndedError):

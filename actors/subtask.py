@@ -58,8 +58,7 @@ class SubtaskActor:
         self._log.install()
         keep_memory()
         load_pandas_later()
-        # Arrow loads what it needs at the first call of this kind; rows would wait for that.
-        pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
+        warm_arrow()
         # A tenth of a second of each process's start goes into looking for garbage in what has just been imported.
         gc.freeze()
 
@@ -276,6 +275,11 @@ async def _taken(taking_in: asyncio.Task[Preloaded]) -> Preloaded | None:
         return await taking_in
     except Exception:
         return None
+
+
+def warm_arrow() -> None:
+    """Have Arrow load what it needs at the first call of this kind; rows would wait for that."""
+    pa.table({"key": pa.array(np.zeros(1))}).group_by("key").aggregate([])
 
 
 def keep_memory() -> None:

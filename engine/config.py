@@ -36,6 +36,8 @@ class JobConfig:
         slot_cpus: CPUs that one slot reserves on the cluster (a slot holds one subtask of each task).
         slot_labels: by name, what the labels of a node must be that slots come to; `ray.io/market-type`, `on-demand`.
         slot_timeout_ms: how long the job waits for its slots before that is a failure.
+        warm_processes: for the next job, as many as this one has made are kept warm on each node, and no more than so
+            many (Ray).
         auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
         latency_interval_ms: how often sources send latency markers; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
@@ -63,6 +65,7 @@ class JobConfig:
     slot_cpus: float = 1.0
     slot_labels: tuple[tuple[str, str], ...] = ()
     slot_timeout_ms: int = 60_000
+    warm_processes: int = 8
     auto_watermark_interval_ms: int = 200
     latency_interval_ms: int = 0
     metrics_log_interval_ms: int = 0
@@ -86,6 +89,7 @@ class JobConfig:
                 ("max_batch_bytes", self.max_batch_bytes, 1, 2**31),
                 ("channel_credits", self.channel_credits, 1, 1000),
                 ("slot_timeout_ms", self.slot_timeout_ms, 1, 2**31),
+                ("warm_processes", self.warm_processes, 0, 10_000),
                 ("auto_watermark_interval_ms", self.auto_watermark_interval_ms, 0, 2**31),
                 ("latency_interval_ms", self.latency_interval_ms, 0, 2**31),
                 ("metrics_log_interval_ms", self.metrics_log_interval_ms, 0, 2**31),

@@ -275,8 +275,9 @@ class Settings(BaseModel):
         None,
         "Of the Ray cluster: `host:port`, `ray://...`, or `auto` for the one on this machine.",
     )
-    standbys: Count = _key(
-        "penstock.standbys", _FAILOVER.standbys, "Processes kept warm to replace those that die.", 0, 10_000
+    standbys: Count = _key("penstock.standbys", _FAILOVER.standbys, "Kept warm to replace those that die.", 0, 10_000)
+    warm_processes: Count = _key(
+        "penstock.warm-processes", DEFAULTS.warm_processes, "Kept for the next job on each node, at most.", 0, 10_000
     )
     min_parallelism: Count | None = _key(
         "penstock.restart.min-parallelism",
@@ -305,9 +306,7 @@ class Settings(BaseModel):
     slot_labels: Labels = _key(
         "penstock.slot-labels", (), "Labels of the nodes that slots come to: `ray.io/market-type=on-demand`, `zone=!b`."
     )
-    max_batch_rows: Count = _key(
-        "penstock.max-batch-rows", DEFAULTS.max_batch_rows, "The most rows of a batch.", 1, 2**30
-    )
+    max_batch_rows: Count = _key("penstock.max-batch-rows", DEFAULTS.max_batch_rows, "Rows of a batch.", 1, 2**30)
     max_batch_bytes: Count = _key(
         "penstock.max-batch-bytes", DEFAULTS.max_batch_bytes, "The most bytes of a batch.", 1, 2**31
     )

@@ -49,6 +49,7 @@ class Options:
         check_rows: rows of the run whose output is compared with NumPy's.
         peer: the engine that is measured in turns with this one; None: only this one is.
         megabytes: about how large the input of a batch job is.
+        warm_processes: how many a job leaves for the next one; to start them would take from what is measured.
     """
 
     seconds: float = 5.0
@@ -60,16 +61,19 @@ class Options:
     check_rows: int = 20_000
     peer: Engine | None = None
     megabytes: int = 200
+    warm_processes: int = 0
 
     def environment(self, batch_rows: int | None = None, buffer_timeout: str = "50ms") -> StreamEnvironment:
         """A new environment for one job; where it has more slots than there are cores, they share them."""
-        return StreamEnvironment(
+        env = StreamEnvironment(
             parallelism=self.parallelism,
             runtime=self.runtime,
             max_batch_rows=batch_rows or self.batch_rows,
             buffer_timeout=buffer_timeout,
             slot_cpus=min(DEFAULTS.slot_cpus, (os.cpu_count() or 1) / self.parallelism),
         )
+        env.configure({"penstock.warm-processes": self.warm_processes})
+        return env
 
 
 @dataclass(frozen=True, slots=True)

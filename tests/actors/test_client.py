@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,11 @@ class Ref:
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         self.name, self.arguments = name, arguments
         self.answers: list[Any] = []
+
+    @staticmethod
+    def future() -> Future[Any]:
+        """Of a call whose answer nobody waits for."""
+        return Future()
 
 
 class Calls:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.actors.grpc_call import Answer, bearer, call
+from penstock.actors.raylet import idle_workers
 
 SETTINGS = b"\0\0\0\4\0\0\0\0\0"
 HEADERS = b"\0\0\1\1\4\0\0\0\1\x88"
@@ -58,6 +59,10 @@ def test_the_message_and_the_status_come_back(server: Server) -> None:
 def test_a_call_that_fails_has_no_message(server: Server) -> None:
     server.pieces = [SETTINGS, STATUS + b"7"]
     assert call(server.address, "/a.B/C", b"", {}, 5.0) == Answer(7, b"")
+
+
+def test_a_raylet_that_answers_otherwise_does_not_know(server: Server) -> None:
+    assert idle_workers(server.address) is None
 
 
 def test_who_closes_the_connection_says_nothing(server: Server) -> None:
