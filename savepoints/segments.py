@@ -20,7 +20,7 @@ from penstock.savepoints.content import Data, Pieces, joined, length_of, sha256_
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobStore
 
-_COPIED_BYTES: Final = 64 * 1024
+_COPIED_BYTES: Final = 16 * 1024
 """To copy a table of so many bytes takes less time than to keep track of its pieces, a dozen a column."""
 _FREE_BYTES: Final = 16 * 1024 * 1024
 _MOST_TIMES: Final = 100
