@@ -49,7 +49,7 @@ _CROWD = 400_000
 
 def survived(cluster: Cluster, folder: Path) -> None:
     """The only node with the subtasks and the standby is killed while another has room."""
-    job, updates, hurry = _started(cluster, folder, "lost node", standbys=1)
+    job, updates, hurry = _started(cluster, folder, "lost node", parallelism=1, standbys=1)
     lost = _add(cluster)
     until_checkpoint(job)
     _add(cluster)
@@ -193,10 +193,12 @@ def _widest(info: JobInfo) -> int:
     return max(task.parallelism for task in info.tasks)
 
 
-def _started(cluster: Cluster, folder: Path, name: str, standbys: int = 0) -> tuple[RayJob, CollectResult, Path]:
+def _started(
+    cluster: Cluster, folder: Path, name: str, parallelism: int = 2, standbys: int = 0
+) -> tuple[RayJob, CollectResult, Path]:
     """A job, what it gives, and the file that makes its source hurry."""
     hurry = folder / "hurry"
-    env = environment(folder, standbys=standbys, address=cluster.address)
+    env = environment(folder, parallelism, standbys, address=cluster.address)
     return *submit(env, name, rows=_ROWS, rate=200, hurry=hurry), hurry
 
 

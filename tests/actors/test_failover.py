@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -60,21 +58,3 @@ def test_a_job_that_fails_more_often_than_its_restart_strategy_allows_ends_with_
     with pytest.raises(JobFailedError, match="ZeroDivisionError") as caught:
         job.wait()
     assert isinstance(caught.value.__cause__, UserCodeError)
-
-
-def test_a_process_that_is_stuck_is_replaced(tmp_path: Path) -> None:
-    env = environment(tmp_path, 1)
-    env._config = _with_heartbeat(env._config, 2000)
-    job, updates = submit(env, "stuck", rows=30_000, rate=800, hurry=tmp_path / "hurry")
-    os.kill(subtask_pids(until_checkpoint(job))[1], signal.SIGSTOP)
-    info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
-    assert "has not answered" in info.restart_history[0].cause
-    (tmp_path / "hurry").touch()
-    job.wait()
-    assert_exact(updates, 30_000)
-
-
-def _with_heartbeat(config, milliseconds):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(config, failover=replace(config.failover, heartbeat_timeout_ms=milliseconds))

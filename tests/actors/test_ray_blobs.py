@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from penstock.engine.errors import CheckpointCorruptError, CheckpointError, Conf
 from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
 from penstock.savepoints.storage import BlobExistsError
-from tests.actors.keyed_job import assert_exact, environment, kill, submit, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import assert_exact, environment, submit, subtask_pids, until, until_checkpoint
 
 
 @pytest.fixture
@@ -43,12 +45,14 @@ def test_blobs_are_kept_listed_created_once_and_removed(blobs: RayBlobs) -> None
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster", "no_leak", "blobs")
-def test_a_job_recovers_from_the_object_store(tmp_path: Path) -> None:
+def test_a_job_with_a_process_that_is_stuck_recovers_from_the_object_store(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     env = environment("unused", 1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
+    env.configure({"heartbeat.timeout": "2s"})
     job, updates = submit(env, "in the object store", rows=20_000, rate=800, hurry=hurry)
-    kill(subtask_pids(until_checkpoint(job))[1])
-    until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
+    os.kill(subtask_pids(until_checkpoint(job))[1], signal.SIGSTOP)
+    info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
+    assert "has not answered" in info.restart_history[0].cause
     hurry.touch()
     job.wait()
     assert_exact(updates, 20_000)

@@ -81,7 +81,7 @@ def test_the_job_manager_is_killed_again_and_again(tmp_path: Path) -> None:
     assert run.managers == 3
 
 
-@pytest.mark.long("tests/actors/test_failover.py; zombies: the simulation")
+@pytest.mark.long("tests/actors/test_ray_blobs.py; zombies: the simulation")
 def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: Path) -> None:
     run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseSubtask(3.0, SESSIONS)))
     (record,) = run.faults

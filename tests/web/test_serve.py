@@ -58,7 +58,10 @@ def over_flight(server: Address, key: int) -> list[Any]:
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_path: Path) -> None:
     env = StreamEnvironment(
-        runtime="ray", checkpoints=checkpoints(storage=str(tmp_path / "c"), savepoints=str(tmp_path / "s"))
+        runtime="ray",
+        parallelism=1,
+        standbys=0,
+        checkpoints=checkpoints(storage=str(tmp_path / "c"), savepoints=str(tmp_path / "s")),
     )
     env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rate=1000)).key_by("n").aggregate(n2=ps.count()).uid(
         "counts"
