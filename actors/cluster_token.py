@@ -63,6 +63,6 @@ def _token() -> str | None:
 def _is_refused(host: str, port: int, token: str | None) -> bool:
     """Whether the answer to one call is that the token is wrong."""
     try:
-        return call((host, port), _METHOD, b"", bearer(token), _SECONDS).status == _UNAUTHENTICATED
+        return call((host, port), _METHOD, b"", bearer(token), _SECONDS).code == _UNAUTHENTICATED
     except OSError:
         return False

@@ -31,11 +31,11 @@ class Answer:
     """What came back.
 
     Args:
-        status: of the call; 0 is good, None: none came.
+        code: gRPC's status code; 0 is good, None: none came.
         message: the reply, which a call that has failed has none of.
     """
 
-    status: int | None
+    code: int | None
     message: bytes
 
 

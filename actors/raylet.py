@@ -73,7 +73,7 @@ def _ask(address: Address, method: str, request: Any) -> bytes | None:
         answer = call(address, f"{_SERVICE}/{method}", request.SerializeToString(), headers, _CALL_SECONDS)
     except OSError:
         return None
-    return answer.message if answer.status == 0 else None
+    return answer.message if answer.code == 0 else None
 
 
 def _untyped(module: Any) -> Any:
