@@ -111,10 +111,6 @@ def ray_cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
-    from penstock.actors.cluster import WARM_IMPORTS
-
-    os.environ.setdefault("RAY_preload_python_modules", WARM_IMPORTS)
-
     with _alone():
         ray.init(
             address="local",

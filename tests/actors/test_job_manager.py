@@ -37,6 +37,8 @@ def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoin
 ) -> None:
     hurry = tmp_path / "hurry"
     job, updates = submit(environment(tmp_path, 1), "manager killed", rows=30_000, rate=800, hurry=hurry)
+    # It writes its log once a second.
+    until(job, lambda _: any((tmp_path / job.job_id / "log").glob("*")))
     info = until_checkpoint(job)
     kill(info.manager_pid)
     deadline = time.monotonic() + 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +12,7 @@ import pytest
 import ray
 
 from penstock import StreamEnvironment
+from penstock.actors.cluster import WARM_IMPORTS
 from penstock.actors.lifeline import Address
 from penstock.actors.nodes import addresses, own_node
 from penstock.actors.raylet import idle_workers, start_workers
@@ -37,27 +39,50 @@ def until_idle(raylet: Address, least: int) -> int:
         threading.Event().wait(0.1)
 
 
-class _Loaded:
-    """An actor that says what its process has loaded."""
+class _Idle:
+    """An actor that does nothing."""
 
-    def loaded(self) -> set[str]:
-        return {"penstock.actors.subtask", "penstock.actors.job_manager", "pandas"} & set(sys.modules)
+    def answer(self) -> bool:
+        return True
 
 
 def occupied(count: int) -> list[Any]:
     """Actors, each in a process that was idle if there was one."""
-    actors = [ray.remote(_Loaded).options(num_cpus=0).remote() for _ in range(count)]
-    ray.get([actor.loaded.remote() for actor in actors])
+    actor_class: Any = ray.remote(_Idle)
+    actors = [actor_class.options(num_cpus=0).remote() for _ in range(count)]
+    ray.get([actor.answer.remote() for actor in actors])
     return actors
 
 
+NEEDED = "penstock.actors.subtask", "penstock.actors.job_manager"
+LOADED = f"print(sorted({set(NEEDED)!r} & set(sys.modules)))"
+ON_A_CLUSTER = f"""
+import ray, sys
+from penstock.actors.cluster import connect
+
+def loaded():
+    import sys
+    return sorted({set(NEEDED)!r} & set(sys.modules))
+
+connect(None, 1, log_to_driver=False)
+print(ray.get(ray.remote(loaded).remote()))
+"""
+
+
+def printed(code: str) -> str:
+    """What a program prints last, in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.splitlines()[-1]
+
+
+def test_what_workers_load_as_they_start_is_what_jobs_need() -> None:
+    assert printed(f"import sys, {WARM_IMPORTS}; {LOADED}") == str(sorted(NEEDED))
+
+
 @pytest.mark.ray
-def test_a_process_that_is_started_has_loaded_what_jobs_need(raylet: Address) -> None:
-    assert start_workers(raylet, 1, 600)
-    until_idle(raylet, 1)
-    (actor,) = occupied(1)
-    assert ray.get(actor.loaded.remote()) == {"penstock.actors.subtask", "penstock.actors.job_manager"}
-    ray.kill(actor)
+@pytest.mark.long("test_what_workers_load_as_they_start_is_what_jobs_need says what they load")
+def test_workers_of_a_cluster_that_a_program_starts_have_loaded_it() -> None:
+    assert printed(ON_A_CLUSTER) == str(sorted(NEEDED))
 
 
 @pytest.mark.ray
