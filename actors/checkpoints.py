@@ -79,9 +79,9 @@ class Checkpoints:
             case say.WriteManifest():
                 self._spawn(self._write(instruction))
             case say.Commit(checkpoint, places):
-                self._to_subtasks(places, lambda place, attempt: self._commit(place, attempt, checkpoint))
+                self._to_subtasks(places, lambda actor, place, attempt: self._commit(actor, place, attempt, checkpoint))
             case say.AbortCheckpoint(checkpoint, places):
-                self._to_subtasks(places, lambda place, attempt: self._abort(place, attempt, checkpoint))
+                self._to_subtasks(places, lambda actor, place, attempt: self._abort(actor, attempt, checkpoint))
             case say.DeleteFiles():
                 self._spawn(self._delete(instruction))
             case say.CheckFolder(request, directory):
@@ -120,8 +120,8 @@ class Checkpoints:
     async def preload(self, graph: PhysicalGraph, wanted: say.Preload) -> None:
         """Have state taken in for a rescale, as far as that can be done."""
         number = wanted.checkpoint.checkpoint
-        # If the checkpoint does not fit, the deployment reports it.
-        with contextlib.suppress(PenstockError):
+        # Whatever fails here, the deployment reads all, or reports it; a rescale that heard nothing would never end.
+        with contextlib.suppress(Exception):
             restore = Restore(self._store, await self.plan(graph, wanted.checkpoint), number)
             await preload(self._execution, graph, wanted.places, restore)
         self._handle(ev.Preloaded(wanted.request, number))
@@ -173,12 +173,15 @@ class Checkpoints:
 
     # Subtasks
 
-    def _to_subtasks(self, places: Sequence[Place], call: Callable[[Place, int], Coroutine[Any, Any, None]]) -> None:
+    def _to_subtasks(
+        self, places: Sequence[Place], call: Callable[[Any, Place, int], Coroutine[Any, Any, None]]
+    ) -> None:
         """Call subtasks at once and in order; what runs there no more is passed over."""
         for place in places:
-            attempt = self._execution.attempts.get(place)
-            if attempt is not None and place in self._execution.actors:
-                self._spawn(call(place, attempt))
+            attempt, actor = self._execution.attempts.get(place), self._execution.actors.get(place)
+            if attempt is not None and actor is not None:
+                # The actor of now: when the call is made another may be in its place, or none.
+                self._spawn(call(actor, place, attempt))
 
     def _inject(self, inject: say.Inject) -> None:
         # At once and in order: a source that has given a barrier has no place for an older one.
@@ -186,11 +189,13 @@ class Checkpoints:
         if inject.directory is not None:
             self._targets[number] = self._store.savepoint_target(inject.directory, number)
             barrier = replace(barrier, target=self._targets[number])
-        self._to_subtasks(inject.places, lambda place, attempt: self._ask(place, attempt, barrier, inject.attempt))
+        self._to_subtasks(
+            inject.places, lambda actor, place, attempt: self._ask(actor, place, attempt, barrier, inject.attempt)
+        )
 
-    async def _ask(self, place: Place, attempt: int, barrier: Barrier, asked: int) -> None:
+    async def _ask(self, actor: Any, place: Place, attempt: int, barrier: Barrier, asked: int) -> None:
         try:
-            answer = await self._execution.actors[place].checkpoint.remote(attempt, barrier)
+            answer = await actor.checkpoint.remote(attempt, barrier)
         except RayActorError:
             # The watch call reports that the process has died.
             return
@@ -202,19 +207,17 @@ class Checkpoints:
         else:
             self._handle(ev.Acknowledged(asked, number, place, answer))
 
-    async def _commit(self, place: Place, attempt: int, checkpoint: int) -> None:
+    async def _commit(self, actor: Any, place: Place, attempt: int, checkpoint: int) -> None:
         try:
-            committed = await self._execution.actors[place].complete.remote(attempt, checkpoint)
+            committed = await actor.complete.remote(attempt, checkpoint)
         except RayError:
             return
         if committed:
             self._handle(ev.Committed(checkpoint, place, attempt))
 
-    async def _abort(self, place: Place, attempt: int, checkpoint: int) -> None:
-        try:
-            await self._execution.actors[place].abort.remote(attempt, checkpoint)
-        except RayError:
-            return
+    async def _abort(self, actor: Any, attempt: int, checkpoint: int) -> None:
+        with contextlib.suppress(RayError):
+            await actor.abort.remote(attempt, checkpoint)
 
 
 def _as_error(error: Exception) -> PenstockError:

@@ -167,10 +167,36 @@ def test_a_manager_that_was_replaced_restores_nothing() -> None:
     store = FakeStore(check_claim=FencedError("another manager has taken the job over"))
 
     async def restore() -> None:
-        folder = JobFolder(store, "job")  # type: ignore[arg-type]
+        folder = JobFolder(store, "job")
         checkpoints = Checkpoints(folder, "numbers", SimpleNamespace(), print, tuple)  # type: ignore[arg-type]
         await checkpoints.restore(None, None, 2)  # type: ignore[arg-type]
 
     with pytest.raises(FencedError):
         asyncio.run(restore())
     assert store.calls == [("check_claim", 2)]
+
+
+@pytest.mark.parametrize("problem", [CheckpointError("damaged"), DISK_FULL, KeyError("a state")])
+def test_a_rescale_hears_of_state_that_cannot_be_taken_in(problem: Exception) -> None:
+    checkpoint: Any = SimpleNamespace(checkpoint=7)
+    wanted: Any = say.Preload(4, SimpleNamespace(), (A,), checkpoint)  # type: ignore[arg-type]
+    heard: list[ev.Event] = []
+    folder = JobFolder(FakeStore(plan=problem), "job")
+    checkpoints = Checkpoints(folder, "numbers", SimpleNamespace(), heard.append, lambda: ())  # type: ignore[arg-type]
+    asyncio.run(checkpoints.preload(SimpleNamespace(), wanted))  # type: ignore[arg-type]
+    assert heard == [ev.Preloaded(4, 7)]
+
+
+def test_a_subtask_that_is_replaced_before_it_is_called_is_not_missed() -> None:
+    a = FakeActor()
+
+    async def run() -> None:
+        actors = {A: a}
+        execution: Any = SimpleNamespace(actors=actors, attempts={A: 3})
+        checkpoints = Checkpoints(JobFolder(FakeStore(), "job"), "numbers", execution, lambda _: None, lambda: ())
+        checkpoints.carry_out(say.AbortCheckpoint(7, [A]))
+        actors.clear()
+        await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}))
+
+    asyncio.run(run())
+    assert a.calls == [("abort", 3, 7)]
