@@ -212,6 +212,34 @@ def join_schemas(held: pa.Schema, other: pa.Schema, where: str) -> pa.Schema:
     return pa.schema(fields, held.metadata)
 
 
+class SchemaGuard:
+    """Holds the columns of a stream where its rows meet, so that what does not fit together is an error in every order.
+
+    All batches must have the same columns; a column of nulls may get its type later. A task's input from exchanges, the
+    head of a loop and the rows for the client go through one: types that were not declared are held per subtask, and
+    only there can they be compared.
+
+    Args:
+        where: who takes the rows, for messages.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self._held: pa.Schema | None = None
+
+    def check(self, batch: Batch) -> None:
+        """Compare the batch with those before it.
+
+        Raises:
+            RecordError: its columns have other names, another order or other types.
+        """
+        schema = batch.data.schema
+        if self._held is None:
+            self._held = schema
+        elif not schema.equals(self._held):
+            self._held = join_schemas(self._held, schema, self._where)
+
+
 def _unlike_names(held: Sequence[str], other: Sequence[str], where: str) -> str:
     place = next((i for i, (one, two) in enumerate(zip(held, other, strict=False)) if one != two), None)
     if place is None:

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.columns import one_array
+
 _Int64s: TypeAlias = npt.NDArray[np.int64]
 
 DENSE: Final = 4
@@ -22,11 +24,6 @@ class Groups:
 
     ids: _Int64s
     count: int
-
-
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column in one piece (zero-copy where it has one chunk)."""
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def groups_of(columns: Sequence[pa.ChunkedArray], rows: int) -> Groups:

@@ -17,8 +17,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.columns import readable
 from penstock.engine.errors import RecordError
-from penstock.engine.nested_types import readable
 from penstock.engine.redaction import VARIABLE, is_hidden, quotable, quoted
 from penstock.engine.schemas import SchemaLike, parse_schema
 

@@ -1,8 +1,9 @@
 """Which files, functions and lines a batch and a barrier pass: a measure of how much has to be read to follow them.
 
-A keyed job runs three times in this process, with few batches, with many, and with many and checkpoints. What is called
-more often for more batches lies on the way of a batch; what is called for each checkpoint, and is not of the former,
-on the way of a barrier. A line counts where it belongs to such a function, its docstring included. The clock counts its
+A keyed job runs four times in this process: with few batches and with many, then with few checkpoints and with many
+over the same batches. What is called more often for more batches lies on the way of a batch; what is called once more
+at least for each checkpoint more, and is not of the former, on the way of a barrier. So what a job does when it starts
+or ends lies on neither. A line counts where it belongs to such a function, its docstring included. The clock counts its
 readings, so that each run is the same. `python -m perf.main_path --files` names the files.
 """
 
@@ -23,14 +24,17 @@ import pyarrow as pa
 import penstock
 from penstock import StreamEnvironment, col, count
 from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.clock import ManualClock
 from perf.harness import CountingSink
 
 _ROOT: Final = Path(penstock.__file__).resolve().parents[1]
 _BATCH_ROWS: Final = 1_000
 _FEW, _MANY = 10, 30
-_CHECKPOINTS: Final = 5
-"""How many of the last run are counted on, at least."""
+_CHECKPOINTED: Final = 90
+"""Batches of the runs with checkpoints."""
+_SELDOM_MS, _OFTEN_MS = 1_000, 50
+"""Between checkpoints in these."""
 
 
 class _CountingClock(ManualClock):
@@ -41,8 +45,15 @@ class _CountingClock(ManualClock):
         return super().monotonic()
 
 
-def _calls(batches: int, checkpoints: CheckpointConfig | None = None) -> Counter[CodeType]:
-    """How often each function of Penstock is called by the job."""
+def _calls(batches: int, interval_ms: int = 0) -> Counter[CodeType]:
+    """How often each function of Penstock is called by the job; `interval_ms`: between checkpoints, 0 for none."""
+    if not interval_ms:
+        return _profiled(batches, None)
+    with tempfile.TemporaryDirectory() as folder:
+        return _profiled(batches, CheckpointConfig(interval_ms=interval_ms, storage=Path(folder).as_uri()))
+
+
+def _profiled(batches: int, checkpoints: CheckpointConfig | None) -> Counter[CodeType]:
     calls: Counter[CodeType] = Counter()
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -83,11 +94,12 @@ def _lines(codes: Iterable[CodeType]) -> dict[str, int]:
 
 def main_path() -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The lines that a batch passes, and those that a barrier passes beside them, by file."""
-    with tempfile.TemporaryDirectory() as folder:
-        storage = CheckpointConfig(interval_ms=200, storage=Path(folder).as_uri())
-        few, many, saved = _calls(_FEW), _calls(_MANY), _calls(_MANY, storage)
+    few, many = _calls(_FEW), _calls(_MANY)
+    seldom, often = (_calls(_CHECKPOINTED, interval) for interval in (_SELDOM_MS, _OFTEN_MS))
+    complete = CheckpointCoordinator.on_stored.__code__
+    checkpoints = often[complete] - seldom[complete]
     batch = {code for code, calls in many.items() if calls - few[code] >= _MANY - _FEW}
-    barrier = {code for code, calls in saved.items() if calls - many[code] >= _CHECKPOINTS} - batch
+    barrier = {code for code, calls in often.items() if calls - seldom[code] >= checkpoints} - batch
     return _lines(batch), _lines(barrier)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.row_numbers import one_array
+from penstock.engine.columns import one_array
 
 _Mask: TypeAlias = npt.NDArray[np.bool_]
 _Rows: TypeAlias = npt.NDArray[np.int64]

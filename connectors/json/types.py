@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.times import timestamp_text
-from penstock.engine.nested_types import rebuilt
+from penstock.engine.columns import rebuilt
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 

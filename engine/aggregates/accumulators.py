@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from penstock.engine.aggregates import scalar_forms
 from penstock.engine.aggregates.scalar_forms import Combine
+from penstock.engine.columns import one_array
 from penstock.engine.errors import RecordError
-from penstock.engine.row_numbers import Groups, one_array
+from penstock.engine.row_numbers import Groups
 
 Fold: TypeAlias = Literal["sum", "min", "max"]
 _Int64s: TypeAlias = npt.NDArray[np.int64]

@@ -32,8 +32,8 @@ from penstock.engine.aggregates.accumulators import (
     plain_type,
     sum_type,
 )
+from penstock.engine.columns import one_array
 from penstock.engine.errors import ColumnTypeError, GraphError, missing_column
-from penstock.engine.row_numbers import one_array
 
 _NUMBERS: Final = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 _ORDERED: Final = (

@@ -59,6 +59,9 @@ class GroupedAggregation:
     aggregates: Mapping[str, Aggregate]
     _folds: tuple[FoldAccumulator, ...] = field(init=False, repr=False)
     _grouped: tuple[GroupAccumulator, ...] = field(init=False, repr=False)
+    _read: tuple[str, ...] = field(init=False, repr=False)
+    _bound: pa.Schema | None = field(init=False, repr=False, compare=False, default=None)
+    """The columns of the rows that were lifted last, which are looked at where they are others."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.keys))
@@ -76,6 +79,9 @@ class GroupedAggregation:
                 folds[accumulator.name] = accumulator
         object.__setattr__(self, "_folds", tuple(folds.values()))
         object.__setattr__(self, "_grouped", tuple(grouped.values()))
+        folded = (fold.column for fold in self._folds if fold.column is not None)
+        read = (*self.keys, *folded, *(accumulator.column for accumulator in self._grouped))
+        object.__setattr__(self, "_read", tuple(dict.fromkeys(read)))
 
     def _check_names(self) -> None:
         if not self.aggregates:
@@ -119,8 +125,10 @@ class GroupedAggregation:
         Raises:
             MissingColumnError, ColumnTypeError: as for `bind`, where the rows are not what was bound.
         """
-        self.bind(data.schema, "aggregate")
-        columns = {name: plain(data.column(name)) for name in self._columns_read()}
+        if data.schema != self._bound:
+            self.bind(data.schema, "aggregate")
+            object.__setattr__(self, "_bound", data.schema)
+        columns = {name: plain(data.column(name)) for name in self._read}
         lifted = {key: columns[key] for key in self.keys}
         for fold in self._folds:
             rows = pa.nulls(data.num_rows) if fold.column is None else columns[fold.column]
@@ -129,10 +137,6 @@ class GroupedAggregation:
             arrays = accumulator.lift(columns[accumulator.column], timestamps)
             lifted.update(zip(accumulator.names, arrays, strict=True))
         return pa.table(lifted)
-
-    def _columns_read(self) -> set[str]:
-        folded = {fold.column for fold in self._folds if fold.column is not None}
-        return {*self.keys, *folded, *(accumulator.column for accumulator in self._grouped)}
 
     def combine(
         self,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.scalar_forms import Accumulators
-from penstock.engine.row_numbers import one_array
+from penstock.engine.columns import one_array
 from penstock.engine.rows import batch_rows
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from penstock.engine.api.program import Program
 from penstock.engine.api.settings import OperatorSettings
-from penstock.engine.elements import Batch
+from penstock.engine.elements import Batch, SchemaGuard
 from penstock.engine.rows import row_texts
-from penstock.engine.schema_guard import SchemaGuard
 
 
 class StreamSink(OperatorSettings):

@@ -20,8 +20,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.cells.cell_index import CellIndex
 from penstock.engine.cells.cell_pool import CellPool
-from penstock.engine.cells.counted_keys import CountedKeys
-from penstock.engine.cells.distinct import map_distinct
+from penstock.engine.cells.key_slots import CountedKeys, map_distinct
 from penstock.engine.cells.touched_cells import TouchedCells
 from penstock.engine.row_numbers import Groups
 from penstock.engine.state.capture import CaptureScope

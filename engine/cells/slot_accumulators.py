@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.cells.accumulator_cells import AccumulatorCells, HasAccumulators
-from penstock.engine.cells.dense_columns import KeysOf, storage_type
-from penstock.engine.row_numbers import one_array
+from penstock.engine.cells.accumulator_cells import AccumulatorCells, HasAccumulators, KeysOf, storage_type
+from penstock.engine.columns import one_array
 from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.slots import SlotColumn
 

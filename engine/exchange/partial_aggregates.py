@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.partials import PartialLayout
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
-from penstock.engine.cells.counted_keys import beside
+from penstock.engine.columns import beside, one_array
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.exchange.partitioners import Hash, KeyColumns, Partitioner, Splitter, SplitterContext
-from penstock.engine.row_numbers import dense_integers, groups_of, one_array
+from penstock.engine.row_numbers import dense_integers, groups_of
 
 _Int64s = npt.NDArray[np.int64]
 

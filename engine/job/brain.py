@@ -56,6 +56,12 @@ class JobBrain:
         Subtasks on nodes that are about to leave move to others at a checkpoint, behind which the old ones do nothing.
         For a job that has run before, missing room on the cluster is a failure like another; where it is allowed to, it
         restarts with as many subtasks as there is room for, and gets the others back by a rescale once there is room.
+
+    Attributes:
+        deadline: when a `Ticked` has something to do, monotonic seconds; may be past. None: not before another event.
+        ended: whether the job has ended, and nothing is left to be done for it.
+
+    Shells ask for these at each step, and only an event changes them.
     """
 
     def __init__(
@@ -69,7 +75,8 @@ class JobBrain:
         self._finish = Finish(life)
         self._commands = Commands(life, self._finish, self._rescaling)
         self._began = life.now
-        self._deadline: float | None = None
+        self.deadline: float | None = None
+        self.ended = False
 
     # What there is
 
@@ -144,11 +151,6 @@ class JobBrain:
         return self._life.checkpoints
 
     @property
-    def ended(self) -> bool:
-        """Whether the job has ended, and nothing is left to be done for it."""
-        return self._life.ended
-
-    @property
     def completed(self) -> int:
         """The newest checkpoint that counts, 0 for none: rows for the client that belong to it are final."""
         checkpoints = self._life.checkpoints
@@ -162,11 +164,6 @@ class JobBrain:
         checkpoints, ending = self._life.checkpoints, self._life.ending
         discarded = ending is not None and ending.is_reported and not ending.retains
         return None if discarded or checkpoints is None else checkpoints.latest
-
-    @property
-    def deadline(self) -> float | None:
-        """When a `Ticked` has something to do, monotonic seconds; may be past. None: not before another event."""
-        return self._deadline
 
     def _next_deadline(self) -> float | None:
         checkpoints = self._life.checkpoints
@@ -194,8 +191,7 @@ class JobBrain:
         if life.ending is None:
             self._finish.proceed()
         life.proceed_to_end()
-        # Shells ask at each step, and only an event changes it.
-        self._deadline = self._next_deadline()
+        self.deadline, self.ended = self._next_deadline(), life.ended
         said = tuple(life.said)
         life.said.clear()
         return said

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from penstock.engine.elements import Batch, concat_record_batches
+from penstock.engine.elements import Batch, SchemaGuard, concat_record_batches
 from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
-from penstock.engine.schema_guard import SchemaGuard
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -53,6 +53,7 @@ class LocalManager:
         execution: the subtasks.
         answers: what came of requests, by number, until somebody takes it.
         log: what the brain has heard.
+        heard: how many events that were; only they change what the brain says of the job.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class LocalManager:
         self.mail = Mailbox() if mail is None else mail
         self.execution = LocalExecution(clock, chosen)
         self.answers: dict[int, Outcome] = {}
+        self.heard = 0
         self._planner = GraphPlanner(program)
         self._clock = clock
         self._random = chosen
@@ -176,6 +178,7 @@ class LocalManager:
     # Instructions
 
     def _handle(self, event: ev.Event) -> None:
+        self.heard += 1
         moment = ev.Moment(self._clock.monotonic(), self._clock.now_ms())
         said = self.brain.handle(event, moment)
         self.log.add(event, moment, said)

@@ -71,7 +71,7 @@ class LocalJob(JobHandle):
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []
         self._senders: dict[Place, int] = {}
-        self._seen = 0
+        self._heard = self._seen = 0
         self._taggers: dict[tuple[int, Place], EpochTagger] = {}
         with self._interrupts.held():
             heard = InterruptibleClock(clock, self._interrupts)
@@ -125,6 +125,10 @@ class LocalJob(JobHandle):
     def _take_rows(self) -> list[tuple[int, Batch]]:
         """The rows that are final now; those of an attempt that failed may not be."""
         results = self._manager.execution.results
+        if not results and self._heard == self._manager.heard:
+            # Nothing has become final since the last time.
+            return []
+        self._heard = self._manager.heard
         while results:
             self._handle(results.popleft())
         if self._seen != self._brain.attempts.number:

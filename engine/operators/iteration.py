@@ -20,6 +20,7 @@ from penstock.engine.elements import (
     Batch,
     EndOfInput,
     IterationBarrier,
+    SchemaGuard,
     Watermark,
     WatermarkStatus,
 )
@@ -27,7 +28,6 @@ from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.exchange.partitioners import Partitioner
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import Feedback, OperatorSpec, OperatorTraits
-from penstock.engine.schema_guard import SchemaGuard
 
 
 @dataclass(frozen=True, slots=True)

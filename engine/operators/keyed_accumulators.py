@@ -7,28 +7,132 @@ state of other keys, aggregates or types is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.engine.aggregates.accumulators import INTERNAL
+from penstock.engine.aggregates.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, rows_of
-from penstock.engine.cells.counted_keys import beside
-from penstock.engine.cells.slot_accumulators import Rows
+from penstock.engine.cells.key_slots import slots_of_rows
+from penstock.engine.cells.slot_accumulators import (
+    DenseAccumulators,
+    Rows,
+    SlotAccumulators,
+    accumulators_by_slot,
+)
+from penstock.engine.columns import beside, one_array
 from penstock.engine.elements import Batch, join_schemas
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.operators.held_accumulators import LATEST, STATE, HeldAccumulators
-from penstock.engine.row_numbers import one_array
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
-from penstock.engine.state.keys.index import Slots
+from penstock.engine.state.keys.index import KeyIndex, Slots
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, with_groups
+from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
 
+STATE: Final = "accumulators"
+LATEST: Final = "__latest time"
+"""The largest event timestamp of a key; no accumulator of a column has such a name."""
 _REMEDY: Final = "aggregate as before, or start without this operator's state"
+
+
+class _Latest(ExtremeAccumulator):
+    """The largest event timestamp."""
+
+    @property
+    def name(self) -> str:
+        return LATEST
+
+
+@dataclass(frozen=True, slots=True)
+class _LatestTime:
+    """What is kept beside the aggregates."""
+
+    folds: tuple[FoldAccumulator, ...] = (_Latest("", "max"),)
+    grouped: tuple[GroupAccumulator, ...] = ()
+
+
+class HeldAccumulators:
+    """The accumulators of some keys, without an operator; a `HeldState`.
+
+    A process that is to become a subtask makes one of the newest checkpoint while others run that subtask's keys, and
+    changes it into that of the checkpoint it is restored from. `KeyedAccumulators` works on one.
+
+    Args:
+        aggregation: whose accumulators.
+        timed: whether each key keeps its largest event timestamp too.
+
+    Attributes:
+        index: numbers the keys.
+        parts: what they hold, by slot.
+        saved: the columns of the state that was taken in; None: there was none.
+    """
+
+    def __init__(self, aggregation: GroupedAggregation, timed: bool) -> None:
+        self.index = KeyIndex()
+        self.parts: list[SlotAccumulators] = []
+        self.saved: pa.Schema | None = None
+        self._aggregation = aggregation
+        self._timed = timed
+        self._keys = list(aggregation.keys)
+
+    @classmethod
+    def of(cls, aggregation: GroupedAggregation, timed: bool, snapshot: OperatorSnapshot) -> HeldAccumulators | None:
+        """What a snapshot holds; None: nothing, or other things."""
+        if snapshot.tables.keys() != {STATE}:
+            return None
+        held = cls(aggregation, timed)
+        held.take_in(snapshot.tables[STATE].data)
+        return held
+
+    def merge(self, table: pa.Table) -> Rows:
+        """Merge rows of keys and accumulators; the slots of the keys."""
+        rows = self._rows(table)
+        for part in self._parts_for(table):
+            part.merge(rows, table)
+        return rows
+
+    def take_in(self, saved: pa.Table) -> None:
+        """Take in state that was saved, whose keys are not held."""
+        data = saved.drop_columns(KEY_GROUP)
+        self.saved = data.schema
+        for part in parts_of(data):
+            self.merge(part)
+
+    def change(self, changes: Mapping[str, pa.Table]) -> bool:
+        if changes.keys() - {STATE} or any(pc.any(table.column(DELETED)).as_py() for table in changes.values()):
+            # Keys never go one by one.
+            return False
+        for table in changes.values():
+            data = table.drop_columns([KEY_GROUP, DELETED])
+            if data.schema != self.saved or any(map(pa.types.is_null, data.schema.types)):
+                return False
+            for rows in parts_of(data):
+                self._replace(rows)
+        return True
+
+    def _replace(self, table: pa.Table) -> None:
+        rows = self._rows(table)
+        for part in self._parts_for(table):
+            part.replace(rows, table)
+
+    def keys_of(self, slots: Slots) -> pa.Table:
+        """The key columns of slots."""
+        return pa.table(dict(zip(self._keys, self.index.keys(slots), strict=True)))
+
+    def _rows(self, table: pa.Table) -> Rows:
+        return Rows(slots_of_rows(self.index, [one_array(table.column(key)) for key in self._keys]), self.index.end)
+
+    def _parts_for(self, table: pa.Table) -> list[SlotAccumulators]:
+        if not self.parts:
+            self.parts = [accumulators_by_slot(self._aggregation, table.schema, self.keys_of)]
+            if self._timed:
+                self.parts.append(DenseAccumulators(_LatestTime(), self.keys_of))
+        return self.parts
 
 
 class KeyedAccumulators:
@@ -62,9 +166,6 @@ class KeyedAccumulators:
             self._check_types(self._saved, table.schema)
             if not any(map(pa.types.is_null, table.schema.types)):
                 self._saved = None
-        return self._merge(table)
-
-    def _merge(self, table: pa.Table) -> Rows:
         rows = self._held.merge(table)
         self._changed.mark(rows.touched, self._held.index.end)
         return rows

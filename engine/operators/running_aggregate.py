@@ -15,8 +15,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import partial_layout
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.held_accumulators import HeldAccumulators
-from penstock.engine.operators.keyed_accumulators import KeyedAccumulators
+from penstock.engine.operators.keyed_accumulators import HeldAccumulators, KeyedAccumulators
 from penstock.engine.operators.relational import KeyTotals
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture

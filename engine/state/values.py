@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
+from penstock.engine.columns import readable, rebuilt
 from penstock.engine.errors import RecordError
-from penstock.engine.nested_types import readable, rebuilt
 from penstock.engine.rows import ColumnConverter, batch_rows
 
 Normal: TypeAlias = Callable[[Any], Any]

@@ -15,7 +15,6 @@ from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.config import JobConfig
 from penstock.engine.connectors import ConnectorContext
-from penstock.engine.elements import Batch, Element
 from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import fits
 from penstock.engine.exchange.partitioners import SplitterContext, is_overtakable
@@ -23,9 +22,8 @@ from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph, SourcePla
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.task.alignment import AlignmentMember
-from penstock.engine.task.chain import ChainLink, CountingCollector, fan_out
+from penstock.engine.task.chain import ChainLink, CountingCollector, GuardedEntry, SourceEntry, fan_out
 from penstock.engine.task.checkpoints import TaskInfo
-from penstock.engine.task.guarded_entry import GuardedEntry
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import MAIN, Task
 from penstock.engine.task.pace import Pace
@@ -35,19 +33,6 @@ from penstock.engine.task.source_time import SourceTime, TimedSplits, UntimedSpl
 
 OpenChannel: TypeAlias = Callable[[int, int], Channel]
 """Gives the sending end of a channel: (number of the exchange in the task's outputs, index among its targets)."""
-
-
-class _SourceEntry:
-    """Where a source head's elements go: straight to the collectors behind the source."""
-
-    def __init__(self, behind: CountingCollector) -> None:
-        self._behind = behind
-
-    def process(self, input_index: int, element: Element) -> None:
-        if isinstance(element, Batch):
-            self._behind.collect(element)
-        else:
-            self._behind.broadcast(element)
 
 
 def build_task(
@@ -110,7 +95,7 @@ def build_task(
     taps[task.source.uid, MAIN] = emitted
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
-    source_entry = _SourceEntry(emitted)
+    source_entry = SourceEntry(emitted)
     return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps)
 
 

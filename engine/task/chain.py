@@ -7,8 +7,10 @@ whether a neighbour or the network follows.
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from penstock.engine.elements import (
     MAX_TIMESTAMP,
@@ -19,6 +21,7 @@ from penstock.engine.elements import (
     EndOfInput,
     IterationBarrier,
     LatencyMarker,
+    SchemaGuard,
     Watermark,
     WatermarkStatus,
 )
@@ -26,6 +29,45 @@ from penstock.engine.errors import RecordError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
+
+
+class Entry(Protocol):
+    """Where the head's elements go: the first operator, or several."""
+
+    def process(self, input_index: int, element: Element) -> None:
+        """Handle one element."""
+        ...
+
+
+class GuardedEntry:
+    """The entry of a task behind exchanges: checks each input, and hands the elements on.
+
+    Args:
+        entry: the first operator.
+        where: its name and subtask, for messages.
+    """
+
+    def __init__(self, entry: Entry, where: str) -> None:
+        self._entry = entry
+        self._guards: defaultdict[int, SchemaGuard] = defaultdict(lambda: SchemaGuard(where))
+
+    def process(self, input_index: int, element: Element) -> None:
+        if isinstance(element, Batch) and element.num_rows:
+            self._guards[input_index].check(element)
+        self._entry.process(input_index, element)
+
+
+class SourceEntry:
+    """Where a source head's elements go: straight to the collectors behind the source."""
+
+    def __init__(self, behind: CountingCollector) -> None:
+        self._behind = behind
+
+    def process(self, input_index: int, element: Element) -> None:
+        if isinstance(element, Batch):
+            self._behind.collect(element)
+        else:
+            self._behind.broadcast(element)
 
 
 class ChainLink:

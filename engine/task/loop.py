@@ -23,7 +23,7 @@ from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
-from penstock.engine.task.chain import ChainLink, CountingCollector
+from penstock.engine.task.chain import ChainLink, CountingCollector, Entry
 from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
@@ -93,14 +93,6 @@ class Head(Barriers, Protocol):
 
     def close(self) -> None:
         """Release readers."""
-        ...
-
-
-class Entry(Protocol):
-    """Where the head's elements go: the first operator, or several."""
-
-    def process(self, input_index: int, element: Element) -> None:
-        """Handle one element."""
         ...
 
 

@@ -31,7 +31,7 @@ from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKin
 from penstock.engine.errors import StateError, StateNotReadyError, SubtaskError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
-from penstock.engine.operators.held_accumulators import HeldAccumulators
+from penstock.engine.operators.keyed_accumulators import HeldAccumulators
 from penstock.savepoints.live_rows import ScanFilter
 from penstock.savepoints.store import FolderJobStore
 

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.api.streams import DataStream
-from penstock.engine.elements import Batch, Element, Watermark
+from penstock.engine.elements import Batch, Element, SchemaGuard, Watermark
 from penstock.engine.errors import PenstockError, RecordError
-from penstock.engine.schema_guard import SchemaGuard
-from penstock.engine.task.guarded_entry import GuardedEntry
+from penstock.engine.task.chain import GuardedEntry
 from tests.engine.helpers import local_environment, numbers
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.number_types import numpy_type
+from penstock.engine.columns import numpy_type
 
 Int64s = npt.NDArray[np.int64]
 Numbers = npt.NDArray[Any]

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import one_array
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import rank_codes
 from penstock.engine.operators.changelog.row_states import RowState
-from penstock.engine.row_numbers import distinct_of, one_array
+from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.identity import coded
 
 Int64s = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ from typing import Final, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.cells.counted_keys import CountedKeys
+from penstock.engine.cells.key_slots import CountedKeys
 from penstock.engine.cells.session_cells import Placed, SessionCells
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
 from penstock.engine.operators.join_columns import (

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.columns import one_array
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.joins.row_log import RowLog
@@ -28,7 +29,7 @@ from penstock.engine.patterns.limits import NO_LIMITS, Overflow
 from penstock.engine.patterns.machine import Machine
 from penstock.engine.patterns.machine_rules import BEHIND_ALL, NUMBER, PREVIOUS, Done, Int64s, Memory, Work
 from penstock.engine.patterns.partial import Match
-from penstock.engine.row_numbers import distinct_of, one_array
+from penstock.engine.row_numbers import distinct_of
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, complete_table
 from penstock.engine.state.keys.index import KeyIndex

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.columns import one_array
 from penstock.engine.errors import StateError
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.operators.matching.match_spec import MatchPlan
 from penstock.engine.operators.matching.match_state import EVENTS, MATCHES, STEPS, state_names, unknown_state
 from penstock.engine.patterns.machine import Machine
 from penstock.engine.patterns.machine_rules import BEHIND_ALL, Int64s, Memory
-from penstock.engine.row_numbers import one_array
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table

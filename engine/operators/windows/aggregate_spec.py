@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.cells.counted_keys import CountedKeys
+from penstock.engine.cells.key_slots import CountedKeys
 from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.operators.windows.aggregate_state import restored_parts
 from penstock.engine.state.snapshot import OperatorSnapshot

@@ -23,8 +23,9 @@ import pyarrow as pa
 
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.cells.captured_sessions import CapturedSessions
-from penstock.engine.cells.counted_keys import CountedKeys, beside
+from penstock.engine.cells.key_slots import CountedKeys
 from penstock.engine.cells.session_cells import Placed, SessionCells
+from penstock.engine.columns import beside
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

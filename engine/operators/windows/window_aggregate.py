@@ -25,9 +25,9 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, partial_layout, rows_of
-from penstock.engine.cells.counted_keys import beside
 from penstock.engine.cells.slice_cells import SliceCells
 from penstock.engine.cells.slice_tree import SliceTree
+from penstock.engine.columns import beside
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Slices, Watermark, table_to_record_batch
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.number_types import numpy_type
+from penstock.engine.columns import numpy_type
 
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from penstock.engine.columns import numpy_type
 from penstock.engine.errors import ColumnTypeError, GraphError, missing_column
-from penstock.engine.number_types import numpy_type
-from penstock.engine.state.keys.codec import pooled_empty
+from penstock.engine.state.keys.codec import is_text, is_word, pooled_empty
 
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 _Seed: TypeAlias = int | _Hashes
@@ -38,23 +38,6 @@ _FEW_STRINGS: Final = 64
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _MILLISECONDS_PER_DAY: Final = 86_400_000
 _CASTS_OF_VIEWS: Final = {pa.string_view(): "narwhals.String", pa.binary_view(): "narwhals.Binary"}
-_TEXT: Final = (
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_binary_view,
-    pa.types.is_fixed_size_binary,
-)
-_WORDS: Final = (
-    pa.types.is_integer,
-    pa.types.is_boolean,
-    pa.types.is_date,
-    pa.types.is_time,
-    pa.types.is_timestamp,
-    pa.types.is_duration,
-)
 
 
 def hash_columns(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
@@ -183,29 +166,25 @@ def check_key_column(schema: pa.Schema, name: str, where: str) -> pa.Field:
 
 
 def _is_hashable(kind: pa.DataType) -> bool:
-    return _is_text(kind) or _is_word(kind) or bool(pa.types.is_decimal(kind) or pa.types.is_null(kind))
+    return _is_bytes(kind) or is_word(kind) or bool(pa.types.is_decimal(kind) or pa.types.is_null(kind))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in _TEXT)
-
-
-def _is_word(kind: pa.DataType) -> bool:
-    return any(is_kind(kind) for is_kind in _WORDS)
+def _is_bytes(kind: pa.DataType) -> bool:
+    return is_text(kind) or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _hash_column(column: pa.Array, seed: _Seed) -> _Hashes:
     kind = column.type
     if len(column) == 0 or pa.types.is_null(kind):
         return _per_row(seed, len(column))
+    if is_word(kind):
+        return _keep_seed_at_nulls(column, _hash_words(_words(column), seed), seed)
     if pa.types.is_dictionary(kind):
         return _hash_dictionary(column, seed)
     if pa.types.is_decimal(kind):
         return _hash_text(column.cast(pa.string()), seed)
-    if _is_text(kind):
+    if _is_bytes(kind):
         return _hash_text(column, seed)
-    if _is_word(kind):
-        return _keep_seed_at_nulls(column, _hash_words(_words(column), seed), seed)
     raise ColumnTypeError(f"a column of type {kind} cannot be a key; cast it to an integer or a string first")
 
 

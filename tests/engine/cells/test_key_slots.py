@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.cells import row_slots
-from penstock.engine.cells.counted_keys import CountedKeys
-from penstock.engine.cells.distinct import map_distinct
+from penstock.engine.cells import key_slots
+from penstock.engine.cells.key_slots import CountedKeys, map_distinct
 
 KEYS = st.one_of(
     st.lists(st.tuples(st.integers(-5, 20)), min_size=1, max_size=40),
@@ -28,7 +27,7 @@ def test_equal_keys_share_a_slot_and_slots_know_their_keys(rows: list[Any], part
     keys, slots = CountedKeys(names), list[int]()
     with pytest.MonkeyPatch.context() as patch:
         if many:
-            patch.setattr(row_slots, "_MANY_ROWS", 1)
+            patch.setattr(key_slots, "_MANY_ROWS", 1)
         for part in np.array_split(np.arange(len(rows)), parts):
             if len(part):
                 columns = zip(*(rows[row] for row in part), strict=True)

@@ -1,0 +1,68 @@
+"""Columns and types of Arrow: what all rooms need of them, and Arrow itself has not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+_TYPES: Final[dict[pa.DataType, str]] = {
+    **{
+        getattr(pa, name)(): name for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    },
+    **{getattr(pa, name)(): name for name in ("float16", "float32", "float64")},
+    pa.bool_(): "bool",
+}
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """The column in one piece (zero-copy where it has one chunk)."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def beside(*tables: pa.Table) -> pa.Table:
+    """The columns of all tables in one; those without columns may have any number of rows."""
+    return pa.table({name: table.column(name) for table in tables for name in table.column_names})
+
+
+def numpy_type(kind: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of an integer, floating or boolean type.
+
+    `DataType.to_pandas_dtype` says the same, but some versions of Arrow load pandas for it, which need not be there.
+
+    Raises:
+        KeyError: the type is none of these.
+
+    Example:
+        >>> numpy_type(pa.float32())
+        dtype('float32')
+    """
+    return np.dtype(_TYPES[kind])
+
+
+def readable(kind: pa.DataType) -> pa.DataType:
+    """The type whose values Arrow takes and gives whole as Python's own: what has nanoseconds is pandas' classes."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_duration(kind):
+        return pa.duration("us")
+    if pa.types.is_time(kind):
+        return pa.time64("us")
+    return rebuilt(kind, readable)
+
+
+def rebuilt(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A nested type with its inner types changed; another as it is."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(changed(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(changed(kind.value_type)))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(changed(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(changed(kind.value_type)), kind.list_size)
+    if pa.types.is_map(kind):
+        return pa.map_(changed(kind.key_type), changed(kind.item_type))
+    return kind
