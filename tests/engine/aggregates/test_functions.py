@@ -464,6 +464,15 @@ def test_missing_columns_suggest_the_nearest() -> None:
         GroupedAggregation([], {"far": aggregates.sum("v")}).lift(pa.record_batch({"x": [1]}), None)
 
 
+def test_rows_of_other_columns_are_checked_again() -> None:
+    grouped = GroupedAggregation(["k"], {"far": aggregates.sum("v")})
+    for values in ([1], [1.5], [1]):
+        assert grouped.lift(pa.record_batch({"k": ["a"], "v": values}), None).num_rows == 1
+    for _ in range(2):
+        with pytest.raises(ColumnTypeError, match="cannot take a column of type string"):
+            grouped.lift(pa.record_batch({"k": ["a"], "v": ["b"]}), None)
+
+
 @pytest.mark.parametrize(
     ("aggregate", "kind"),
     [
