@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
@@ -25,15 +26,18 @@ from penstock.engine.elements import Batch, Control
 from penstock.engine.operators import compiled as compiled_operators
 from penstock.engine.operators.base import Operator, OperatorContext
 from penstock.engine.operators.compiled import CompiledMapSpec
-from penstock.engine.operators.functions import compiled_process
+from penstock.engine.operators.functions import compiled_process, compiled_reduce
 from penstock.engine.operators.functions.compiled_process import CompiledProcessSpec
+from penstock.engine.operators.functions.compiled_reduce import CompiledReduceSpec
 from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
+from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec
 from penstock.engine.operators.rows import RowMapSpec
 from penstock.engine.operators.spec import OperatorSpec
 
 _GIVEN: Final = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("what", pa.string())])
 _MADE: Final = pa.schema([("k", pa.int64()), ("count", pa.int64()), ("mean", pa.float64()), ("what", pa.string())])
 _KEYS: Final = 1000
+_MODULES: Final = (compiled_operators, compiled_process, compiled_reduce)
 _TURNS: Final = 5
 
 
@@ -109,13 +113,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure compiled functions.")
     parser.add_argument("--sizes", type=int, nargs="+", default=[32, 64, 128, 256, 1024, 65_536], help="of batches")
     parser.add_argument("--rows", type=int, default=65_536, help="of each measurement; at least one batch")
+    parser.add_argument("--functions", nargs="+", choices=list(_specs()), default=list(_specs()))
     given = parser.parse_args(arguments)
     print(f"{'function':>26}{'batch':>8}{'plain ns':>10}{'compiled ns':>13}   least to largest of {_TURNS}")
-    for name, (plain, compiled) in _specs().items():
+    for name in given.functions:
+        plain, compiled = _specs()[name]
         for size in given.sizes:
-            with patch.object(compiled_operators, "FEW_ROWS", 0), patch.object(compiled_process, "FEW_ROWS", 0):
+            with ExitStack() as patches:
+                for module in _MODULES:
+                    patches.enter_context(patch.object(module, "FEW_ROWS", 0))
                 _measure(name, [_opened(plain), _opened(compiled)], size, max(given.rows, size))
     return 0
+
+
+def later(one: Any, other: Any) -> Any:
+    """A function for `reduce`."""
+    return {**other, "n": one["n"] + other["n"], "x": max(one["x"], other["x"])}
 
 
 def _specs() -> dict[str, tuple[OperatorSpec, OperatorSpec]]:
@@ -126,7 +139,12 @@ def _specs() -> dict[str, tuple[OperatorSpec, OperatorSpec]]:
         )
         for name, function in _FUNCTIONS.items()
     }
-    return {"map": (RowMapSpec(rounded, _MADE), CompiledMapSpec(ps.compiled(rounded), _MADE)), **keyed}
+    reduce = KeyedReduceSpec(later, ("k",), _GIVEN)
+    return {
+        "map": (RowMapSpec(rounded, _MADE), CompiledMapSpec(ps.compiled(rounded), _MADE)),
+        **keyed,
+        "reduce": (reduce, CompiledReduceSpec(ps.compiled(later), reduce)),
+    }
 
 
 def _opened(spec: OperatorSpec) -> Operator:

@@ -12,7 +12,7 @@ from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.base import StreamT
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
-from penstock.engine.compiled.functions import is_compiled
+from penstock.engine.compiled.functions import CompiledFunction, is_compiled
 from penstock.engine.durations import Duration
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction, OutputTag, Row
@@ -105,6 +105,11 @@ class KeyedVerbs(Generic[StreamT]):
         from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec, reduced_schema
 
         schema = reduced_schema(declared_schema(returns, "reduce") or self._stream.schema)
+        if isinstance(function, CompiledFunction):
+            from penstock.engine.operators.functions.compiled_reduce import reduce_spec
+
+            compiled = reduce_spec(function, self._keys, self._stream._schema, schema, self._stream._timed)
+            return self._stream._add(compiled, schema)
         role = KeyedReduceSpec(function, self._keys, schema, self._stream._timed)
         return self._stream._add(role, schema)
 

@@ -34,6 +34,12 @@ class Arithmetic:
         self._unless(self._builder.not_(is_given))
         return value
 
+    def within(self, value: Any, low: Any, high: Any) -> Any:
+        """An int that a column of fewer bits is to hold."""
+        self._unless(self._builder.icmp_signed("<", value, low))
+        self._unless(self._builder.icmp_signed(">", value, high))
+        return value
+
     def add(self, left: Any, right: Any) -> Any:
         return self._checked(self._builder.sadd_with_overflow(left, right))
 

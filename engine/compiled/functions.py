@@ -23,20 +23,20 @@ _FALLBACK: Final = "_penstock_fallback"
 
 
 class CompiledFunction(Generic[_R]):
-    """A function of a row; called by itself, it is plain Python.
+    """A function of a row, or of two; called by itself, it is plain Python.
 
     Attributes:
         function: the plain function.
         fallback: whether it may run as plain Python where it cannot be compiled.
     """
 
-    def __init__(self, function: Callable[[dict[str, Any]], _R], fallback: bool = False) -> None:
+    def __init__(self, function: Callable[..., _R], fallback: bool = False) -> None:
         self.function = function
         self.fallback = fallback
         functools.update_wrapper(self, function)
 
-    def __call__(self, row: dict[str, Any]) -> _R:
-        return self.function(row)
+    def __call__(self, *rows: dict[str, Any]) -> _R:
+        return self.function(*rows)
 
     def __reduce__(self) -> Any:
         return CompiledFunction, (self.function, self.fallback)
@@ -69,18 +69,18 @@ class _Decorator(Protocol):
     """What `compiled` is without a function."""
 
     @overload
-    def __call__(self, function: Callable[[dict[str, Any]], _R], /) -> CompiledFunction[_R]: ...
+    def __call__(self, function: _K, /) -> _K: ...  # type: ignore[overload-overlap] # a class is called, too
 
     @overload
-    def __call__(self, function: _K, /) -> _K: ...
+    def __call__(self, function: Callable[..., _R], /) -> CompiledFunction[_R]: ...
 
 
 @overload
-def compiled(function: Callable[[dict[str, Any]], _R], *, fallback: bool = False) -> CompiledFunction[_R]: ...
+def compiled(function: _K, *, fallback: bool = False) -> _K: ...  # type: ignore[overload-overlap]
 
 
 @overload
-def compiled(function: _K, *, fallback: bool = False) -> _K: ...
+def compiled(function: Callable[..., _R], *, fallback: bool = False) -> CompiledFunction[_R]: ...
 
 
 @overload
@@ -88,7 +88,7 @@ def compiled(*, fallback: bool) -> _Decorator: ...
 
 
 def compiled(function: Any = None, *, fallback: bool = False) -> Any:
-    """Let `map`, `flat_map`, `filter` or `process` run a function over columns, with the results of plain Python.
+    """Let `map`, `flat_map`, `filter`, `reduce` or `process` run a function over columns, as plain Python would.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
     `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts are compared for being
@@ -108,7 +108,8 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
 
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for
-            `flat_map`, yields such dicts, or returns a list of them; defined with `def` in a file. Or a subclass of
+            `flat_map`, yields such dicts, or returns a list of them; for `reduce`, takes two rows and returns one;
+            defined with `def` in a file. Or a subclass of
             `KeyedProcessFunction`: it stays as it is, and a subclass of it that is compiled is returned. Without
             it, a decorator is returned: `@compiled(fallback=True)`.
         fallback: where it cannot be compiled, log why, and run it as plain Python.

@@ -189,7 +189,7 @@ class ColumnarValueState(ValueState):
         if not self._is_direct:
             return self._codec.decode(self.column.get(np.array([slot])))[0]
         found = self.column.read(slot)
-        return found if self._codec.copied is None else self._codec.copied(found)
+        return found if self._codec.shown is None else self._codec.shown(found)
 
     def update(self, value: Any) -> None:
         if self._places.has_namespace:

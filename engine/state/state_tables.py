@@ -73,8 +73,11 @@ class ValueCodec:
         self._form = ValueForm(name, kind, where)
         self.copied: Normal | None = None if serializer else self._form.copied
         """Copies a kept value, so that to change it in place changes no state; None where that is not needed."""
-        self.is_plain = serializer is None and not pa.types.is_temporal(kind) and not self._form.has_nested_times
-        """Whether Arrow reads values in the form in which they are kept."""
+        self.shown: Normal | None = None if serializer else self._form.shown
+        """Makes of a value that a column holds one for a user; None where it is that already."""
+        is_read = not self._form.has_nested_times or self.shown is not self.copied
+        self.is_plain = serializer is None and not pa.types.is_temporal(kind) and is_read
+        """Whether Arrow reads values in a form of which `shown` makes that in which they are kept."""
 
     def admit(self, value: Any) -> Any:
         """The value as it is kept: as a snapshot would give it back, or, with a serializer, the value itself.

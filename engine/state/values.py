@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any, Final, TypeAlias
 
@@ -57,6 +57,8 @@ class ValueForm:
         self._readable = readable(kind)
         self.has_nested_times = pa.types.is_nested(kind) and _has_times(kind)
         """Whether Arrow reads the values with other time zones, or in another class, than rows carry."""
+        self.shown = self.normal if self.has_nested_times and not _has_nanoseconds(kind) else self.copied
+        """Makes of a value that Arrow has read, or that is kept, one for a user; None where it is that already."""
 
     def normal(self, value: Any) -> Any:
         """The value as it is kept.
@@ -361,10 +363,22 @@ def _struct_copier(inner: list[tuple[str, Normal]]) -> Normal:
 
 
 def _has_times(kind: pa.DataType) -> bool:
+    return any(pa.types.is_temporal(leaf) for leaf in _leaves(kind))
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    return any(getattr(leaf, "unit", "") == "ns" for leaf in _leaves(kind))
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types that a type is made of."""
     if pa.types.is_map(kind):
-        return _has_times(kind.key_type) or _has_times(kind.item_type)
-    if pa.types.is_struct(kind):
-        return any(_has_times(field.type) for field in kind)
-    if pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
-        return _has_times(kind.value_type)
-    return bool(pa.types.is_temporal(kind))
+        yield from _leaves(kind.key_type)
+        yield from _leaves(kind.item_type)
+    elif pa.types.is_struct(kind):
+        for field in kind:
+            yield from _leaves(field.type)
+    elif pa.types.is_nested(kind) or pa.types.is_dictionary(kind):
+        yield from _leaves(kind.value_type)
+    else:
+        yield kind

@@ -103,9 +103,13 @@ class KeyedReduceOperator(Operator):
             self._inner = self._create(self._plan.schema)
 
     def _create(self, schema: pa.Schema) -> KeyedProcessOperator:
-        inner = KeyedProcessOperator(_Reduce(self._plan.function, schema), self._plan.keys, schema, self._plan.timed)
+        inner = self._made(schema)
         inner.open(self._context)
         return inner
+
+    def _made(self, schema: pa.Schema) -> KeyedProcessOperator:
+        function = RunningReduce(self._plan.function, schema)
+        return KeyedProcessOperator(function, self._plan.keys, schema, self._plan.timed)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         if self._inner is None:
@@ -146,8 +150,8 @@ class KeyedReduceOperator(Operator):
             self._inner.close()
 
 
-class _Reduce(KeyedProcessFunction):
-    """Keeps what the rows of each key were reduced to."""
+class RunningReduce(KeyedProcessFunction):
+    """Keeps what the rows of each key were reduced to, in the state `reduced`."""
 
     def __init__(self, function: Callable[[Row, Row], Row], schema: pa.Schema) -> None:
         self._function = function
@@ -155,12 +159,12 @@ class _Reduce(KeyedProcessFunction):
         self._names = frozenset(schema.names)
 
     def open(self, context: RuntimeContext) -> None:
-        self._reduced = context.get_state(ValueStateDescriptor(_REDUCED, self._type))
+        self.reduced = context.get_state(ValueStateDescriptor(_REDUCED, self._type))
 
     def process_element(self, row: Row, ctx: Context) -> Rows:
-        before = self._reduced.value()
+        before = self.reduced.value()
         reduced = row if before is None else self._function(before, row)
         if isinstance(reduced, Mapping):
             check_reduced(reduced, self._names)
-        self._reduced.update(reduced)
+        self.reduced.update(reduced)
         return [reduced]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.engine.operators import compiled
-from penstock.engine.operators.functions import compiled_process
+from penstock.engine.operators.functions import compiled_process, compiled_reduce
 
 
 @pytest.fixture(autouse=True, scope="package")
 def _no_batch_is_small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in (compiled, compiled_process):
+        for module in (compiled, compiled_process, compiled_reduce):
             patch.setattr(module, "FEW_ROWS", 0)
         yield

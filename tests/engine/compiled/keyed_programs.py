@@ -183,7 +183,7 @@ def compiled(source: str) -> CompiledProcessSpec:
     return CompiledProcessSpec(ps.compiled(function_of(source)), ("k",), MADE)
 
 
-def outcome(specs: Sequence[Any], rows: list[dict[str, Any]]) -> str:
+def outcome(specs: Sequence[Any], rows: list[dict[str, Any]], schema: pa.Schema = GIVEN) -> str:
     """The rows that come out and the state behind each part of the input, one for each of `specs`; or an error.
 
     Each part begins with the state behind the one before.
@@ -193,7 +193,7 @@ def outcome(specs: Sequence[Any], rows: list[dict[str, Any]]) -> str:
     kept: OperatorSnapshot | None = None
     for part, spec in enumerate(specs):
         job = Running(spec, restored=kept)
-        given = pa.RecordBatch.from_pylist(rows[part * size : (part + 1) * size], GIVEN)
+        given = pa.RecordBatch.from_pylist(rows[part * size : (part + 1) * size], schema)
         try:
             seen.append(job.process(Batch(given)) if given.num_rows else [])
         except GraphError:

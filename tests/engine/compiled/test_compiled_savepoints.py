@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,9 +49,21 @@ class Plain(ps.KeyedProcessFunction):
         }
 
 
-@ps.compiled
-class Compiled(Plain):
-    """The same, compiled."""
+def latest(one: Any, other: Any) -> Any:
+    """The row of the largest `n`, with the sum of all."""
+    return {**(one if one["n"] > other["n"] else other), "k": one["k"], "total": one["total"] + other["total"]}
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The functions of a job, all of them compiled, or none."""
+
+    process: type[Plain]
+    reduce: Any
+
+
+PLAIN = Functions(Plain, latest)
+COMPILED = Functions(ps.compiled(Plain), ps.compiled(latest))
 
 
 def environment(folder: Path, backend: Literal["heap", "rocksdb"]) -> ps.StreamEnvironment:
@@ -58,37 +71,52 @@ def environment(folder: Path, backend: Literal["heap", "rocksdb"]) -> ps.StreamE
     return local_environment(1, 0, max_batch_rows=16, checkpoints=storage, state_backend=backend)
 
 
-def results(env: ps.StreamEnvironment, function: type[Plain]) -> ps.CollectResult:
-    source = env.from_source(DataGenSource({"n": Sequence()}, rows=ROWS, rate=2000)).with_columns(k=ps.col("n") % 5)
-    return source.key_by("k").process(function, returns=RETURNS).uid("kept").collect()
+def results(env: ps.StreamEnvironment, functions: Functions) -> list[ps.CollectResult]:
+    """The rows of one operator after the other."""
+    source = env.from_source(DataGenSource({"n": Sequence()}, rows=ROWS, rate=2000)).with_columns(
+        k=ps.col("n") % 5, total=ps.col("n") * 2
+    )
+    keyed = source.key_by("k")
+    return [
+        keyed.process(functions.process, returns=RETURNS).uid("process").collect(),
+        keyed.reduce(functions.reduce).uid("reduce").collect(),
+    ]
 
 
-def expected() -> list[tuple[Any, ...]]:
+@pytest.fixture(scope="module")
+def expected() -> list[list[str]]:
     env = local_environment(1, 0)
-    made = results(env, Plain)
+    made = results(env, PLAIN)
     env.execute("plain")
-    return ordered(made)
+    return [ordered(rows) for rows in made]
 
 
-def ordered(rows: Any) -> list[tuple[Any, ...]]:
-    return sorted((row["k"], row["count"], repr(row)) for row in rows)
+def ordered(rows: Any) -> list[str]:
+    return sorted(map(repr, rows))
 
 
 @pytest.mark.parametrize("backend", ["heap", "rocksdb"])
-@pytest.mark.parametrize(("first", "second"), [(Plain, Compiled), (Compiled, Plain)])
+@pytest.mark.parametrize(("first", "second"), [(PLAIN, COMPILED), (COMPILED, PLAIN)])
 def test_a_job_goes_from_one_to_the_other_by_a_savepoint(
-    first: type[Plain], second: type[Plain], backend: Literal["heap", "rocksdb"], tmp_path: Path
+    first: Functions,
+    second: Functions,
+    backend: Literal["heap", "rocksdb"],
+    tmp_path: Path,
+    expected: list[list[str]],
 ) -> None:
     env = environment(tmp_path, backend)
     seen = results(env, first)
     job = env.submit("first")
-    reading = iter(seen)
-    rows = list(itertools.islice(reading, 200))
+    reading = [iter(rows) for rows in seen]
+    found = [list(itertools.islice(reading[0], 200)), *([] for _ in reading[1:])]
     url = job.stop()
-    rows += list(reading)
-    assert 0 < len(rows) < ROWS
-    assert {state.name for state in savepoints.read(url).operator("kept").all_states} >= {"count", "last", "mean"}
+    for rows, rest in zip(found, reading, strict=True):
+        rows += rest
+    assert 0 < len(found[0]) < ROWS
+    kept = savepoints.read(url)
+    assert {state.name for state in kept.operator("process").all_states} >= {"count", "last", "mean"}
+    assert {state.name for state in kept.operator("reduce").all_states} >= {"reduced"}
     env = environment(tmp_path, backend)
     made = results(env, second)
     env.execute("second", savepoint=url)
-    assert ordered([*rows, *made]) == expected()
+    assert [ordered([*rows, *more]) for rows, more in zip(found, made, strict=True)] == expected
