@@ -1,10 +1,11 @@
 """Which files, functions and lines a batch and a barrier pass: a measure of how much has to be read to follow them.
 
 A keyed job runs four times in this process: with few batches and with many, then with few checkpoints and with many
-over the same batches. What is called more often for more batches lies on the way of a batch; what is called once more
-at least for each checkpoint more, and is not of the former, on the way of a barrier. So what a job does when it starts
-or ends lies on neither. A line counts where it belongs to such a function, its docstring included. The clock counts its
-readings, so that each run is the same. `python -m perf.main_path --files` names the files.
+over the same batches. What is called once more at least for each batch more lies on the way of a batch; what is called
+once more at least for each checkpoint more, and no more often for more batches, on the way of a barrier. So what a job
+does when it starts or ends lies on neither. A line counts where it belongs to such a function, its docstring included.
+The clock counts its readings, so that each run is the same, and belongs to the measure. `python -m perf.main_path
+--files` names the files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ import penstock
 from penstock import StreamEnvironment, col, count
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
-from penstock.engine.clock import ManualClock
 from perf.harness import CountingSink
 
 _ROOT: Final = Path(penstock.__file__).resolve().parents[1]
@@ -37,12 +37,21 @@ _SELDOM_MS, _OFTEN_MS = 1_000, 50
 """Between checkpoints in these."""
 
 
-class _CountingClock(ManualClock):
-    """Each reading takes a millisecond."""
+class _CountingClock:
+    """A `Clock` each of whose readings takes a millisecond."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
 
     def monotonic(self) -> float:
-        self.advance(0.001)
-        return super().monotonic()
+        self._seconds += 0.001
+        return self._seconds
+
+    def now_ms(self) -> int:
+        return round(self._seconds * 1000)
+
+    def wait_until(self, deadline: float) -> None:
+        self._seconds = max(self._seconds, deadline)
 
 
 def _calls(batches: int, interval_ms: int = 0) -> Counter[CodeType]:
@@ -98,8 +107,11 @@ def main_path() -> tuple[Mapping[str, int], Mapping[str, int]]:
     seldom, often = (_calls(_CHECKPOINTED, interval) for interval in (_SELDOM_MS, _OFTEN_MS))
     complete = CheckpointCoordinator.on_stored.__code__
     checkpoints = often[complete] - seldom[complete]
-    batch = {code for code, calls in many.items() if calls - few[code] >= _MANY - _FEW}
-    barrier = {code for code, calls in often.items() if calls - seldom[code] >= checkpoints} - batch
+    of_batches = {code: calls - few[code] for code, calls in many.items()}
+    batch = {code for code, calls in of_batches.items() if calls >= _MANY - _FEW}
+    barrier = {
+        code for code, calls in often.items() if calls - seldom[code] >= checkpoints and not of_batches.get(code)
+    }
     return _lines(batch), _lines(barrier)
 
 

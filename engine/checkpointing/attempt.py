@@ -31,7 +31,8 @@ class Attempt:
     Args:
         number, places: which, and its subtasks.
         split_parallelism: as in `CompletedCheckpoint`.
-        due: when the next periodic checkpoint is to be triggered, were there nothing against it; monotonic seconds.
+        due: when the next periodic checkpoint is to be triggered, were there nothing against it; monotonic seconds,
+            infinity where none is taken.
         failing: whether it is about to end, as too many checkpoints failed.
         drain: how far it has been drained.
     """

@@ -6,6 +6,7 @@ clock. Every checkpoint has one outcome, and a file is deleted only when no chec
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -181,7 +182,7 @@ class CheckpointCoordinator:
             now: monotonic seconds.
         """
         answer = self.end_attempt(now) if self._attempt is not None else []
-        due = now + self._config.interval_ms / 1000
+        due = now + self._config.interval_ms / 1000 if self._config.enabled else math.inf
         self._attempt = Attempt(attempt, tuple(places), dict(split_parallelism), due)
         self._last_end = float("-inf")
         return answer
@@ -366,7 +367,7 @@ class CheckpointCoordinator:
     def _periodic(self) -> float | None:
         """When the next periodic checkpoint is triggered, unless something happens before; None: something must."""
         attempt, config = self._attempt, self._config
-        if attempt is None or attempt.failing or attempt.drain is not Drain.NONE or not config.enabled:
+        if attempt is None or attempt.due == math.inf or attempt.failing or attempt.drain is not Drain.NONE:
             return None
         if self._queue or self._stopping():
             return None

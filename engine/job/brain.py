@@ -170,6 +170,8 @@ class JobBrain:
         if self._life.ending is not None:
             return None
         taken = None if checkpoints is None else checkpoints.deadline
+        if self._is_steady:
+            return taken
         times = (taken, self._recovery.deadline, self._finish.deadline)
         return min((time for time in times if time is not None), default=None)
 
@@ -185,16 +187,36 @@ class JobBrain:
         life = self._life
         life.now = now
         self._handle(event)
-        # Then do what the event has made possible.
+        if not self._is_steady:
+            self._proceed()
+        self.deadline = self._next_deadline()
+        said = tuple(life.said)
+        life.said.clear()
+        return said
+
+    @property
+    def _is_steady(self) -> bool:
+        """Whether the job just runs, and does not end, restart or change: nothing more is made possible by an event.
+
+        So it is nearly always, and each of ten thousand subtasks acknowledges each checkpoint.
+        """
+        life = self._life
+        if life.status is not JobStatus.RUNNING or life.ending is not None or self._rescaling.is_under_way:
+            return False
+        attempts, layout, checkpoints = life.attempts, life.layout, life.checkpoints
+        changes = attempts.pending is not None or attempts.deployment is not None or bool(attempts.finished)
+        is_smaller = layout is None or layout.scale.most is not None
+        return not (changes or is_smaller or (checkpoints is not None and checkpoints.ends_the_job))
+
+    def _proceed(self) -> None:
+        """Do what an event has made possible."""
+        life = self._life
         if life.ending is None:
             self._recovery.proceed()
         if life.ending is None:
             self._finish.proceed()
         life.proceed_to_end()
-        self.deadline, self.ended = self._next_deadline(), life.ended
-        said = tuple(life.said)
-        life.said.clear()
-        return said
+        self.ended = life.ended
 
     def _handle(self, event: ev.Event) -> None:
         life = self._life

@@ -161,6 +161,7 @@ class JobCheckpoints:
         self._settle = settle
         self._fail = fail
         self._layout: Layout | None = None
+        self._committing: frozenset[Place] = frozenset()
         self._attempt = 0
         self._wanted: dict[int, Wanted] = {}
         self._storing: set[int] = set()
@@ -232,6 +233,7 @@ class JobCheckpoints:
         """All subtasks of an attempt run."""
         self._attempt, self._layout = attempt, layout
         places, split = layout.places, layout.split_parallelism
+        self._committing = frozenset(layout.committing(places))
         self._carry_out(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
 
     def end_attempt(self, now: Moment, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> None:
@@ -341,8 +343,7 @@ class JobCheckpoints:
 
     def _commit(self, number: int, places: Sequence[Place]) -> None:
         """Have those commit that hold something back: to the others it means nothing, and each call costs time."""
-        assert self._layout is not None
-        committing = self._layout.committing(places)
+        committing = [place for place in places if place in self._committing]
         if self._final is not None and self._final.number == number:
             self._final.uncommitted = set(committing)
         if committing:

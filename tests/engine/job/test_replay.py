@@ -76,6 +76,12 @@ def test_a_replay_says_what_was_said() -> None:
     assert shell.count(say.End) == 1
 
 
+def test_what_is_left_out_while_a_job_just_runs_would_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = _long_life()
+    monkeypatch.setattr(JobBrain, "_is_steady", False)
+    assert [step.difference for step in _replayed(shell) if step.difference] == []
+
+
 def test_another_brain_is_found_out_at_its_first_difference(monkeypatch: pytest.MonkeyPatch) -> None:
     shell = _long_life()
     monkeypatch.setattr(Recovery, "_region", lambda self, place: [place])
