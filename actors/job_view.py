@@ -12,7 +12,7 @@ from penstock.actors.client_view import ClientView, client_channels
 from penstock.actors.live_state import StateRoute, state_route
 from penstock.actors.tail import StreamRoute, stream_route
 from penstock.engine.autoscaler.readings import JobReading, reading_of
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import JobError, StateNotReadyError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.metrics import SubtaskMetrics

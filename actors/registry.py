@@ -33,7 +33,7 @@ from penstock.actors.recorded_commands import Ending, forget, new_command, recor
 from penstock.actors.stacks import Stack
 from penstock.actors.tail import tail
 from penstock.actors.task_log import LogLine
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import (
     ClusterError,
     JobCancelledError,

@@ -103,6 +103,8 @@ def _lines(codes: Iterable[CodeType]) -> dict[str, int]:
 
 def main_path() -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The lines that a batch passes, and those that a barrier passes beside them, by file."""
+    # What is imported by then is imported by nobody later.
+    _calls(_FEW, _OFTEN_MS)
     few, many = _calls(_FEW), _calls(_MANY)
     seldom, often = (_calls(_CHECKPOINTED, interval) for interval in (_SELDOM_MS, _OFTEN_MS))
     complete = CheckpointCoordinator.on_stored.__code__

@@ -1,17 +1,39 @@
-"""The content of a blob: bytes, or pieces of memory one behind the other.
+"""The content of a blob: bytes, or pieces of memory one behind the other, and how it comes to a disk.
 
 Writers of state give it, and blob stores take it. A table is written from the memory that it lies in: a copy of all of
-it would cost a running job more than the rest of the write.
+it would cost a running job more than the rest of the write. `LocalBlobs` writes it by `write_synced`: files survive the
+loss of power as soon as they are written. Large ones go past the page cache where the file system allows it: hardly any
+of them is read again, pages for them would push out what the job has in use, and fresh ones cost more than the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
-from collections.abc import Sequence
+import io
+import mmap
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
+
+_BLOCK: Final = 1 << 20
+"""Written at once past the page cache: what is copied into it for that stays in the processor's."""
+_LARGE: Final = 1 << 18
+"""From this length (bytes) on."""
+_ALIGNED: Final = 4096
+"""Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides."""
+_DIRECT: Final = getattr(os, "O_DIRECT", 0)
+"""Only Linux has it."""
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+"""State is as secret as the rows that it is made of; folders that are there keep the mode that they were given."""
+_KEPT_BLOCKS: Final = 8
+_FREE_BLOCKS: Final[list[memoryview]] = []
+"""Blocks of earlier files, for the next one: to touch fresh memory costs as much as to write from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +79,120 @@ def sha256_of(data: Data) -> str:
     for part in parts_of(data):
         digest.update(part)
     return digest.hexdigest()
+
+
+def write_synced(file: str, data: Data) -> None:
+    """Write a new file, and the folders that it is in, and return when the disk has them.
+
+    Raises:
+        OSError: it cannot be written; what there is of it stays.
+    """
+    folder = os.path.dirname(file)
+    _make_folder(folder)
+    try:
+        _write_new(file, data)
+    except FileNotFoundError:
+        # Another process found the folder empty and removed it.
+        _make_folder(folder)
+        _write_new(file, data)
+
+
+def unlink(file: str) -> None:
+    """Remove a file if it is there."""
+    try:
+        os.unlink(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def sync_folder(folder: str) -> None:
+    """Return when the disk knows the names in a folder."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_folder(folder: str) -> None:
+    """Make a folder, and those that it is in, so that they survive the loss of power."""
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folder(parent)
+    try:
+        os.mkdir(folder, _FOLDER_MODE)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, "a file is in the way", folder) from None
+    sync_folder(parent)
+
+
+def _write_new(file: str, data: Data) -> None:
+    with open(file, "xb", buffering=0, opener=_open_private) as out:
+        parts = parts_of(data)
+        if not (_DIRECT and sum(part.nbytes for part in parts) >= _LARGE and _write_blocks(out, parts)):
+            for part in parts:
+                _write_all(out, part)
+        os.fsync(out.fileno())
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(out.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _open_private(file: str, flags: int) -> int:
+    return os.open(file, flags, _FILE_MODE)
+
+
+def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
+    """Write the parts past the page cache; False: that did not work, and the file is as empty as before."""
+    import fcntl
+
+    try:
+        view = _take_block()
+    except OSError:
+        return False
+    flags = fcntl.fcntl(out, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
+        for filled in _fill(view, parts):
+            _write_all(out, view[: -(-filled // _ALIGNED) * _ALIGNED])
+        out.truncate(sum(part.nbytes for part in parts))
+        return True
+    except OSError:
+        # This file system cannot; or the disk is full, which the other way reports as what it is.
+        out.seek(0)
+        out.truncate()
+        return False
+    finally:
+        fcntl.fcntl(out, fcntl.F_SETFL, flags)
+        if len(_FREE_BLOCKS) < _KEPT_BLOCKS:
+            _FREE_BLOCKS.append(view)
+
+
+def _take_block() -> memoryview:
+    try:
+        return _FREE_BLOCKS.pop()
+    except IndexError:
+        # Private: a process that is forked has a block of its own, and not this one's.
+        return memoryview(mmap.mmap(-1, _BLOCK, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def _fill(view: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
+    """Copy the parts into `view` one behind the other; gives how much it holds, when it is full and at the end."""
+    filled = 0
+    for part in parts:
+        begin = 0
+        while begin < part.nbytes:
+            length = min(view.nbytes - filled, part.nbytes - begin)
+            view[filled : filled + length] = part[begin : begin + length]
+            begin, filled = begin + length, filled + length
+            if filled == view.nbytes:
+                yield filled
+                filled = 0
+    yield filled
+
+
+def _write_all(out: io.FileIO, part: memoryview) -> None:
+    while part.nbytes:
+        part = part[out.write(part) or 0 :]

@@ -27,8 +27,7 @@ from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError, nearest
-from penstock.savepoints.content import Data, whole
-from penstock.savepoints.local_files import sync_folder, unlink, write_synced
+from penstock.savepoints.content import Data, sync_folder, unlink, whole, write_synced
 from penstock.savepoints.paths import check_path, join_url
 
 if TYPE_CHECKING:  # these two names exist for type checkers only

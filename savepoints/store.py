@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from penstock.engine.checkpointing.claims import Claims, is_fenced
@@ -73,7 +74,7 @@ START_AGAIN: Final = "start it again from that savepoint"
 """What the end of a job says that had been stopped with a savepoint, if not all of its sinks may have committed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FolderJobStore:
     """The folder `<root>/<job id>` of a disk, a bucket or memory, as a `JobStore`.
 
@@ -103,7 +104,7 @@ class FolderJobStore:
     started_from: str | None = None
     patience_s: float = 0.0
 
-    @property
+    @cached_property
     def url(self) -> str:
         """Of the job's folder; the paths of its checkpoints' handles are relative to it."""
         return job_folder(self.open_blobs(self.root_url).url, self.job_id)
@@ -114,7 +115,7 @@ class FolderJobStore:
         Raises:
             FencedError: yet another manager has taken the job over meanwhile.
         """
-        blobs = self._blobs()
+        blobs = self._blobs
         epoch = self._create_claim(blobs)
         try:
             return self._take_over(blobs, epoch)
@@ -140,10 +141,10 @@ class FolderJobStore:
         return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
 
     def check_claim(self, epoch: int) -> None:
-        self._check_not_fenced(self._blobs(), epoch, f"manager {epoch}")
+        self._check_not_fenced(self._blobs, epoch, f"manager {epoch}")
 
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
-        blobs = self._patient(self._blobs(), min(self.patience_s, _MANIFEST_SECONDS))
+        blobs = self._patient(self._blobs, min(self.patience_s, _MANIFEST_SECONDS))
         number = checkpoint.checkpoint
         data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
         if target is None:
@@ -187,7 +188,7 @@ class FolderJobStore:
     def delete(
         self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle], target: str | None = None
     ) -> None:
-        blobs = self._blobs() if target is None else self.open_blobs(target)
+        blobs = self._blobs if target is None else self.open_blobs(target)
         if checkpoints:
             manifests = [self._paths.manifest(checkpoint.checkpoint) for checkpoint in checkpoints]
             blobs.delete(manifests if target is None else [MANIFEST])
@@ -196,7 +197,7 @@ class FolderJobStore:
             blobs.delete(paths)
 
     def finish(self, epoch: int, status: str, message: str = "", *, retains: bool = False) -> None:
-        blobs = self._blobs()
+        blobs = self._blobs
         # A manager that was replaced must not write an end: the new one would take its own job for ended.
         self._check_not_fenced(blobs, epoch, "the end")
         blobs.create(self._paths.ended(epoch), End(status, message, retains).sealed(epoch))
@@ -204,7 +205,7 @@ class FolderJobStore:
         self._check_not_fenced(blobs, epoch, "the end")
 
     def discard(self) -> None:
-        blobs = self._blobs()
+        blobs = self._blobs
         with contextlib.suppress(BlobExistsError):
             blobs.create(DISCARDED, seal({"format": FORMAT, "job": self.job_name}))
         paths = [path for path, _ in blobs.list() if not path.startswith((f"{CLAIMS}/", f"{LOG}/"))]
@@ -274,10 +275,11 @@ class FolderJobStore:
             retains=True,
         )
 
-    @property
+    @cached_property
     def _paths(self) -> JobPaths:
         return JobPaths(self.job_id)
 
+    @cached_property
     def _blobs(self) -> BlobStore:
         return routed(self.open_blobs(self.url), self.storage_overrides, self.job_id, self.open_blobs)
 

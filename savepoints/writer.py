@@ -36,9 +36,8 @@ from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows, standing_rows
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
-from penstock.savepoints.compaction import first_to_merge, merge_changes
 from penstock.savepoints.content import Data, length_of, sha256_of
-from penstock.savepoints.history import TableHistory
+from penstock.savepoints.history import TableHistory, first_to_merge, merge_changes
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.routing import route_of, routed
 from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file

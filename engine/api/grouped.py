@@ -50,7 +50,7 @@ class GroupedVerbs(Generic[StreamT]):
         Example:
             >>> stream.group_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
         """
-        from penstock.engine.operators.final_aggregate import FinalAggregateSpec
+        from penstock.engine.operators.keyed_aggregates import FinalAggregateSpec
 
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")

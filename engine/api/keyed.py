@@ -52,7 +52,7 @@ class KeyedVerbs(Generic[StreamT]):
         Example:
             >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
         """
-        from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+        from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")

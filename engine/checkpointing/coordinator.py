@@ -13,9 +13,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.attempt import Attempt, Drain, Request, barrier_of
-from penstock.engine.checkpointing.handles import CompletedCheckpoint, FileHandle, JobStory, SubtaskHandle
-from penstock.engine.checkpointing.history import CheckpointHistory
+from penstock.engine.checkpointing.handles import (
+    CompletedCheckpoint,
+    FileHandle,
+    JobStory,
+    Size,
+    SubtaskHandle,
+    distinct,
+)
+from penstock.engine.checkpointing.history import (
+    CheckpointHistory,
+    CheckpointPart,
+    CheckpointRecord,
+    CheckpointStatistics,
+)
 from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Acknowledgement,
@@ -28,15 +39,8 @@ from penstock.engine.checkpointing.instructions import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.pending import (
-    CheckpointPart,
-    CheckpointRecord,
-    CheckpointStatistics,
-    PendingCheckpoint,
-    Phase,
-)
+from penstock.engine.checkpointing.pending import Attempt, Drain, PendingCheckpoint, Phase, Request, barrier_of
 from penstock.engine.checkpointing.retained import RetainedCheckpoints
-from penstock.engine.checkpointing.shared_files import Size, distinct
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 

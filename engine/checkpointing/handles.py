@@ -6,8 +6,9 @@ They are values without data, cheap to send, and name each file with its length 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from penstock.engine.elements import MIN_TIMESTAMP, CheckpointMode, SnapshotKind
 from penstock.engine.graph.scale import Scale
@@ -29,6 +30,25 @@ class FileHandle:
     path: str
     length: int
     sha256: str
+
+
+def distinct(files: Iterable[FileHandle]) -> list[FileHandle]:
+    """Each file once, in order."""
+    return list({file.path: file for file in files}.values())
+
+
+class Size(NamedTuple):
+    """Bytes of files: of all of them, and of those that no checkpoint before had."""
+
+    total: int = 0
+    new: int = 0
+
+    def plus(self, other: Size) -> Size:
+        """Both together."""
+        return Size(self.total + other.total, self.new + other.new)
+
+
+NOTHING: Final = Size()
 
 
 @dataclass(frozen=True, slots=True)

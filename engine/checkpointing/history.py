@@ -5,11 +5,14 @@ The coordinator notes each outcome, once; people and metrics read it. Nothing is
 
 from __future__ import annotations
 
+import json
 from collections import deque
+from dataclasses import dataclass
 from typing import Final
 
-from penstock.engine.checkpointing.handles import JobStory
-from penstock.engine.checkpointing.pending import CheckpointPart, CheckpointRecord, CheckpointStatistics
+from penstock.engine.checkpointing.handles import NOTHING, JobStory, PartTimes, Size
+from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.elements import SnapshotKind
 
 KEPT: Final = 20
 """How many outcomes are kept for people."""
@@ -17,6 +20,109 @@ PARTS_KEPT: Final = 3
 """Of so many of them, what each subtask has done is kept: there may be ten thousand."""
 STORED: Final = 5
 """How many of them go into each manifest, and how many restarts."""
+
+
+LONGEST_MESSAGE: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """What became of a checkpoint or savepoint; for people.
+
+    Args:
+        checkpoint, kind, attempt: which.
+        triggered_ms: civil time, int64 ms UTC.
+        duration: seconds from the trigger to the outcome.
+        acknowledged, subtasks: how many have acknowledged, of how many.
+        size: bytes of the files that were acknowledged: all, and those written for it.
+        reason: why it was aborted; None: it completed.
+        message: more about it.
+    """
+
+    checkpoint: int
+    kind: SnapshotKind
+    attempt: int
+    triggered_ms: int
+    duration: float
+    acknowledged: int
+    subtasks: int
+    size: Size
+    reason: AbortReason | None = None
+    message: str = ""
+
+    def to_text(self) -> str:
+        """In about 60 bytes, as it goes into a manifest; of the message no more than a line."""
+        values = [
+            self.checkpoint,
+            self.kind.value,
+            self.attempt,
+            self.triggered_ms,
+            round(self.duration, 4),
+            self.acknowledged,
+            self.subtasks,
+            self.size.total,
+            self.size.new,
+        ]
+        if self.reason is not None:
+            values += [self.reason.name, self.message.partition("\n")[0][:LONGEST_MESSAGE]]
+        return json.dumps(values, separators=(",", ":"))
+
+    @staticmethod
+    def from_text(text: str) -> CheckpointRecord | None:
+        """The record that `to_text` has written; None: another version has."""
+        try:
+            number, kind, attempt, triggered_ms, duration, acknowledged, subtasks, total, new, *why = json.loads(text)
+            reason, message = why or (None, "")
+            return CheckpointRecord(
+                int(number),
+                SnapshotKind(kind),
+                int(attempt),
+                int(triggered_ms),
+                float(duration),
+                int(acknowledged),
+                int(subtasks),
+                Size(int(total), int(new)),
+                None if reason is None else AbortReason[reason],
+                str(message),
+            )
+        except (ValueError, TypeError, KeyError, OverflowError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """What one subtask has done for a checkpoint; for people.
+
+    Args:
+        task, subtask: which.
+        acknowledged_ms: when it acknowledged, civil time; None: it has not.
+        size: of its files: bytes in all, and bytes written for it.
+        times: how long that took, where it was measured.
+    """
+
+    task: int
+    subtask: int
+    acknowledged_ms: int | None = None
+    size: Size = NOTHING
+    times: PartTimes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStatistics:
+    """Checkpoints and savepoints so far; for people and metrics.
+
+    Args:
+        completed, failed: how many had which outcome.
+        in_progress: how many have none yet.
+        last_duration: seconds from trigger to outcome of the newest that completed; None: there is none.
+        last_size: of its files: bytes in all, and bytes written for it.
+    """
+
+    completed: int = 0
+    failed: int = 0
+    in_progress: int = 0
+    last_duration: float | None = None
+    last_size: Size = NOTHING
 
 
 class CheckpointHistory:

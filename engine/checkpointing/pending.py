@@ -1,7 +1,7 @@
-"""A checkpoint under way: which subtasks have acknowledged it with what, and which way it may still go.
+"""A checkpoint that was asked for in the attempt that runs, and one under way: who has acknowledged it with what.
 
-The coordinator makes one at each trigger and moves it through its phases. It gives exactly one outcome: a
-`CompletedCheckpoint`, which is another type, or an abort with a reason.
+The coordinator makes a `PendingCheckpoint` at each trigger and moves it through its phases. It gives exactly one
+outcome: a `CompletedCheckpoint`, which is another type, or an abort with a reason.
 
     PENDING ──all acknowledged, no other being stored──> STORING ──stored──> COMPLETED
        │                                                    │
@@ -12,17 +12,16 @@ The coordinator makes one at each trigger and moves it through its phases. It gi
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.engine.checkpointing.handles import PartTimes, SubtaskHandle
+from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.checkpointing.handles import NOTHING, Size, SubtaskHandle
+from penstock.engine.checkpointing.history import CheckpointPart, CheckpointRecord
 from penstock.engine.checkpointing.instructions import AbortReason, Acknowledgement, Place
-from penstock.engine.checkpointing.shared_files import NOTHING, Size
-from penstock.engine.elements import Barrier, SnapshotKind
+from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 
-LONGEST_MESSAGE: Final = 120
 NAMED_PLACES: Final = 3
 """How many missing subtasks a message names."""
 
@@ -47,104 +46,66 @@ TRANSITIONS: Final[Mapping[Phase, frozenset[Phase]]] = {
 """The phases that may follow each phase."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """What became of a checkpoint or savepoint; for people.
+class Drain(enum.Enum):
+    """How far an attempt has been drained."""
+
+    NONE = enum.auto()
+    BEGUN = enum.auto()
+    """Sources end one after another: a checkpoint would have some of them finished, and others not."""
+    ENDED = enum.auto()
+    """All subtasks have finished: what is taken now has the whole input."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The attempt that runs.
 
     Args:
-        checkpoint, kind, attempt: which.
-        triggered_ms: civil time, int64 ms UTC.
-        duration: seconds from the trigger to the outcome.
-        acknowledged, subtasks: how many have acknowledged, of how many.
-        size: bytes of the files that were acknowledged: all, and those written for it.
-        reason: why it was aborted; None: it completed.
-        message: more about it.
+        number, places: which, and its subtasks.
+        split_parallelism: as in `CompletedCheckpoint`.
+        due: when the next periodic checkpoint is to be triggered, were there nothing against it; monotonic seconds,
+            infinity where none is taken.
+        failing: whether it is about to end, as too many checkpoints failed.
+        drain: how far it has been drained.
     """
 
-    checkpoint: int
+    number: int
+    places: tuple[Place, ...]
+    split_parallelism: Mapping[str, int]
+    due: float
+    failing: bool = False
+    drain: Drain = Drain.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checkpoint or savepoint that is to be triggered.
+
+    Args:
+        number, kind: which; whoever asked for it knows the number.
+        directory: of a savepoint: where the user wants it.
+        requested: when, monotonic seconds.
+        replaced: as in `Barrier`.
+    """
+
+    number: int
     kind: SnapshotKind
-    attempt: int
-    triggered_ms: int
-    duration: float
-    acknowledged: int
-    subtasks: int
-    size: Size
-    reason: AbortReason | None = None
-    message: str = ""
-
-    def to_text(self) -> str:
-        """In about 60 bytes, as it goes into a manifest; of the message no more than a line."""
-        values = [
-            self.checkpoint,
-            self.kind.value,
-            self.attempt,
-            self.triggered_ms,
-            round(self.duration, 4),
-            self.acknowledged,
-            self.subtasks,
-            self.size.total,
-            self.size.new,
-        ]
-        if self.reason is not None:
-            values += [self.reason.name, self.message.partition("\n")[0][:LONGEST_MESSAGE]]
-        return json.dumps(values, separators=(",", ":"))
-
-    @staticmethod
-    def from_text(text: str) -> CheckpointRecord | None:
-        """The record that `to_text` has written; None: another version has."""
-        try:
-            number, kind, attempt, triggered_ms, duration, acknowledged, subtasks, total, new, *why = json.loads(text)
-            reason, message = why or (None, "")
-            return CheckpointRecord(
-                int(number),
-                SnapshotKind(kind),
-                int(attempt),
-                int(triggered_ms),
-                float(duration),
-                int(acknowledged),
-                int(subtasks),
-                Size(int(total), int(new)),
-                None if reason is None else AbortReason[reason],
-                str(message),
-            )
-        except (ValueError, TypeError, KeyError, OverflowError):
-            return None
+    directory: str | None
+    requested: float
+    replaced: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointPart:
-    """What one subtask has done for a checkpoint; for people.
-
-    Args:
-        task, subtask: which.
-        acknowledged_ms: when it acknowledged, civil time; None: it has not.
-        size: of its files: bytes in all, and bytes written for it.
-        times: how long that took, where it was measured.
-    """
-
-    task: int
-    subtask: int
-    acknowledged_ms: int | None = None
-    size: Size = NOTHING
-    times: PartTimes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointStatistics:
-    """Checkpoints and savepoints so far; for people and metrics.
-
-    Args:
-        completed, failed: how many had which outcome.
-        in_progress: how many have none yet.
-        last_duration: seconds from trigger to outcome of the newest that completed; None: there is none.
-        last_size: of its files: bytes in all, and bytes written for it.
-    """
-
-    completed: int = 0
-    failed: int = 0
-    in_progress: int = 0
-    last_duration: float | None = None
-    last_size: Size = NOTHING
+def barrier_of(request: Request, config: CheckpointConfig, base: int) -> Barrier:
+    """The barrier of a checkpoint that is triggered; `base` as there."""
+    if request.kind is not SnapshotKind.CHECKPOINT:
+        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
+    if request.replaced:
+        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind, base, replaced=request.replaced)
+    mode, patience = config.mode, config.alignment_timeout_ms
+    if patience is not None:
+        # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
+        mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
+    return Barrier(request.number, mode, request.kind, base, patience)
 
 
 class PendingCheckpoint:

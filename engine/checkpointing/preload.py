@@ -6,7 +6,7 @@ is seen by comparing the files of both. So it can be late, but never wrong.
 
 What is in the files of a state, oldest first, and then changed by further ones, is the state of all of them. Where a
 checkpoint writer has merged some of the files behind the base, the merged one has each row that they changed
-(`savepoints/compaction.py`): to change the state by it again brings it to the same end. A new base begins anew.
+(`savepoints/history.py`): to change the state by it again brings it to the same end. A new base begins anew.
 """
 
 from __future__ import annotations

@@ -204,9 +204,11 @@ class JobBrain:
         if life.status is not JobStatus.RUNNING or life.ending is not None or self._rescaling.is_under_way:
             return False
         attempts, layout, checkpoints = life.attempts, life.layout, life.checkpoints
-        changes = attempts.pending is not None or attempts.deployment is not None or bool(attempts.finished)
-        is_smaller = layout is None or layout.scale.most is not None
-        return not (changes or is_smaller or (checkpoints is not None and checkpoints.ends_the_job))
+        changes = attempts.pending is not None or attempts.deployment is not None
+        ends = len(attempts.finished) == len(attempts.deployed) or (
+            checkpoints is not None and checkpoints.ends_the_job
+        )
+        return not (changes or ends or layout is None or layout.scale.most is not None)
 
     def _proceed(self) -> None:
         """Do what an event has made possible."""

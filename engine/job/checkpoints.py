@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.history import CheckpointRecord
 from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Delete,
@@ -23,7 +24,6 @@ from penstock.engine.checkpointing.instructions import (
     Trigger,
 )
 from penstock.engine.checkpointing.instructions import Instruction as Said
-from penstock.engine.checkpointing.pending import CheckpointRecord
 from penstock.engine.checkpointing.store import Claim, JobFolder
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind

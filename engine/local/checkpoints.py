@@ -1,7 +1,7 @@
-"""The checkpoints of a job in this process: carries out what the brain says about them, and reports what came of it.
+"""What a job in this process keeps: its checkpoints, as the brain says, with reports of what came of it, and its log.
 
-Belongs to the local manager. Every piece of its work is a mail, so that a seed decides when it is done; the captures of
-one subtask are written in order.
+Belongs to the local manager. Every piece of work for checkpoints is a mail, so that a seed decides when it is done; the
+captures of one subtask are written in order. The log is written between steps.
 """
 
 from __future__ import annotations
@@ -16,18 +16,25 @@ from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.restored import RestoredTask
-from penstock.engine.checkpointing.store import JobFolder, RestorePlan, SubtaskWriter
+from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan, SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
+from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
+from penstock.engine.job.brain import JobBrain
+from penstock.engine.job.log import LogKeeper, StimulusLog
 from penstock.engine.local.execution import LocalExecution
 from penstock.engine.local.mail import Mailbox, MailKind
 
 _REMEMBERED: Final = 100
 """A checkpoint that is older than the newest by this much is over."""
+_PAUSE_SECONDS: Final = 1.0
+"""Between two writes."""
+_MANY: Final = 1_000
+"""So many events are written, though nothing has happened but what always does."""
 
 Tell: TypeAlias = "Callable[[MailKind, Sequence[Place], Callable[[Place, int], None]], None]"
 """Calls subtasks, by mails of a kind, those that still run the attempt that is meant."""
@@ -254,3 +261,48 @@ class LocalCheckpoints:
 
     def _abort(self, checkpoint: int, place: Place, attempt: int) -> None:
         self._execution.task(place).abort(checkpoint)
+
+
+class LocalLogWriter:
+    """Writes the stimulus log of one job, between its steps.
+
+    What the storage refuses is tried again later, and told once; the job runs on in any case.
+
+    Args:
+        log: which.
+        store: where to.
+        clock: time.
+        warn: takes messages for the log that people read.
+    """
+
+    def __init__(self, log: StimulusLog, store: JobStore, clock: Clock, warn: Callable[[str], None]) -> None:
+        self._log = log
+        self._store = store
+        self._clock = clock
+        self._warn = warn
+        self._keeper = LogKeeper(log)
+        self._due = clock.monotonic() + _PAUSE_SECONDS
+        self._has_warned = False
+
+    def write_if_due(self, brain: JobBrain) -> None:
+        """Write what waits, if that is worth it by now."""
+        if (self._log.is_urgent or len(self._log) >= _MANY) and self._clock.monotonic() >= self._due:
+            self.write(brain)
+
+    def write(self, brain: JobBrain) -> None:
+        """Write what waits. Before the folder is claimed there is no name for it, and it waits on."""
+        if brain.checkpoints is None or not self._log.is_open:
+            return
+        epoch, store = brain.checkpoints.epoch, self._store
+        try:
+            self._keeper.write(self._log.take(), partial(store.write_log, epoch), partial(store.drop_log, epoch))
+        except Exception as error:
+            self._on_error(error)
+        self._due = self._clock.monotonic() + _PAUSE_SECONDS
+
+    def _on_error(self, error: Exception) -> None:
+        if not isinstance(error, CheckpointError) or self._keeper.is_overdue:
+            self._log.close()
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(f"the stimulus log of the job could not be written: {error}")

@@ -24,12 +24,11 @@ from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.local.deployment import LocalDeployment
 from penstock.engine.local.execution import LocalExecution
-from penstock.engine.local.log_writer import LocalLogWriter
 from penstock.engine.local.mail import Mailbox, MailKind
 from penstock.engine.local.room import EndlessRoom, Room
 
 if TYPE_CHECKING:
-    from penstock.engine.local.checkpoints import LocalCheckpoints
+    from penstock.engine.local.checkpoints import LocalCheckpoints, LocalLogWriter
 
 Outcome: TypeAlias = "str | float | bool | PenstockError"
 """What came of a request."""
@@ -96,7 +95,11 @@ class LocalManager:
         storage = Storage.of(folder)
         self.log = StimulusLog(program.name, program.config, self._planner, chosen, storage)
         self.brain = JobBrain(program.name, program.config, self.log.planner, self.log.chosen, storage)
-        self._log_writer = None if log_store is None else LocalLogWriter(self.log, log_store, clock, warn)
+        self._log_writer: LocalLogWriter | None = None
+        if log_store is not None:
+            from penstock.engine.local.checkpoints import LocalLogWriter
+
+            self._log_writer = LocalLogWriter(self.log, log_store, clock, warn)
         if storage is None:
             # There is nowhere to keep it.
             self.log.close()

@@ -49,7 +49,7 @@ class ChangesSinceWhole:
 
     So it does where most have changed; and where, with these changes, `CHANGES_OF_BASE` times as many have been given
     as there were when all were given for the last time. Then the checkpoint writer would merge everything into a new
-    base (`savepoints/compaction.py`), which reads all of it and tells rows apart by their keys: what lies in arrays is
+    base (`savepoints/history.py`), which reads all of it and tells rows apart by their keys: what lies in arrays is
     given again for a third of that.
     """
 

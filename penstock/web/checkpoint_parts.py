@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.engine.checkpointing.handles import PartTimes
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.job.info import CheckpointInfo
 from penstock.web.flink import summary_of
 

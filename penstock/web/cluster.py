@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import PenstockError
 from penstock.engine.job.info import CheckpointInfo, TaskInfo
 from penstock.web import flink, flink_metrics, rescales

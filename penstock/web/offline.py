@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.checkpointing.pending import CheckpointPart
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import ClusterError, PenstockError
 from penstock.engine.graph.scale import ParallelismRequest

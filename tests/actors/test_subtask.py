@@ -23,6 +23,7 @@ from penstock.actors.channels import packed
 from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.cells.slot_accumulators import HeldAccumulators
 from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
 from penstock.engine.checkpointing.preload import Preloaded, TakenState
 from penstock.engine.checkpointing.store import RestorePlan
@@ -31,7 +32,6 @@ from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKin
 from penstock.engine.errors import StateError, StateNotReadyError, SubtaskError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
-from penstock.engine.operators.keyed_accumulators import HeldAccumulators
 from penstock.savepoints.live_rows import ScanFilter
 from penstock.savepoints.store import FolderJobStore
 

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock.savepoints.manifest as manifest_module
-from penstock.engine.checkpointing.handles import JobStory
+from penstock.engine.checkpointing.handles import JobStory, Size
+from penstock.engine.checkpointing.history import CheckpointRecord
 from penstock.engine.checkpointing.instructions import AbortReason
-from penstock.engine.checkpointing.pending import CheckpointRecord
-from penstock.engine.checkpointing.shared_files import Size
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, RestoreError
 from penstock.engine.graph.scale import Scale

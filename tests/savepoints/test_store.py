@@ -278,7 +278,7 @@ def test_state_of_single_operators_may_lie_elsewhere(memory_url: Callable[[], st
     elsewhere = memory_url()
     store = FolderJobStore(memory_url(), JOB, "job", storage_overrides=(("op", elsewhere),))
     store.claim()
-    checkpoint = small(store._blobs(), 1)
+    checkpoint = small(store._blobs, 1)
     store.complete(1, checkpoint)
     assert _numbers(store.claim()) == [1]
     store.discard()

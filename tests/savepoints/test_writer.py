@@ -20,7 +20,7 @@ from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
 from penstock.engine.state.capture import Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
-from penstock.savepoints import compaction
+from penstock.savepoints import history
 from penstock.savepoints.restore import load_task, plan_failover, plan_restore
 from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.writer import CheckpointWriter
@@ -178,7 +178,7 @@ def _rounds(draw: st.DrawFn) -> Round:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_rounds(), min_size=3, max_size=20))
 def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_before(rounds: list[Round]) -> None:
-    with mock.patch.object(compaction, "_SMALLEST", 2):
+    with mock.patch.object(history, "_SMALLEST", 2):
         job = Job()
         for number, this in enumerate(rounds):
             for key, at in this.puts:

@@ -12,7 +12,7 @@ import pytest
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.instructions import Acknowledgement
 from penstock.engine.checkpointing.pending import PendingCheckpoint
-from penstock.engine.checkpointing.shared_files import SharedFiles
+from penstock.engine.checkpointing.retained import SharedFiles
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.errors import CheckpointError
 from penstock.engine.job.attempts import Attempts

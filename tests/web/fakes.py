@@ -11,10 +11,9 @@ import pyarrow as pa
 import penstock as ps
 from penstock import savepoints
 from penstock.actors.task_log import LogLine
-from penstock.engine.checkpointing.handles import PartTimes
+from penstock.engine.checkpointing.handles import PartTimes, Size
+from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.checkpointing.instructions import AbortReason
-from penstock.engine.checkpointing.pending import CheckpointPart
-from penstock.engine.checkpointing.shared_files import Size
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.scale import ParallelismRequest

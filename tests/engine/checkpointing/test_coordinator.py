@@ -13,9 +13,8 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.history import PARTS_KEPT
-from penstock.engine.checkpointing.pending import CheckpointPart
-from penstock.engine.checkpointing.shared_files import Size
+from penstock.engine.checkpointing.handles import Size
+from penstock.engine.checkpointing.history import PARTS_KEPT, CheckpointPart
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import (

@@ -22,7 +22,7 @@ from penstock.engine.errors import PenstockError, RestoreError
 from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import PartialAggregates, PartialMerger, fits
 from penstock.engine.exchange.partitioners import Global, Hash, SplitterContext
-from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows

@@ -15,7 +15,7 @@ from penstock.engine.aggregates.functions import collect_list, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MAX_TIMESTAMP, Batch, WatermarkStatus
 from penstock.engine.errors import StateError
-from penstock.engine.operators.final_aggregate import FinalAggregateSpec
+from penstock.engine.operators.keyed_aggregates import FinalAggregateSpec
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import share
 from tests.engine.helpers import RunningOperator, timed

@@ -15,7 +15,7 @@ from penstock.engine.aggregates.functions import collect_list, count, mean
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
-from penstock.engine.operators.running_aggregate import RunningAggregateSpec
+from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.engine.helpers import RunningOperator, timed

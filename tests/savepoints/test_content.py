@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from penstock.engine.errors import CheckpointError
-from penstock.savepoints import local_files
-from penstock.savepoints.content import Pieces
-from penstock.savepoints.local_files import write_synced
+from penstock.savepoints import content
+from penstock.savepoints.content import Pieces, write_synced
 from penstock.savepoints.storage import LocalBlobs
 
 _DATA = os.urandom((6 << 20) + 5)
@@ -50,7 +49,7 @@ class Failing(io.FileIO):
 
     def write(self, data: Any) -> int:
         self.calls += 1
-        direct = bool(self.flags and self.flags[-1] & local_files._DIRECT)
+        direct = bool(self.flags and self.flags[-1] & content._DIRECT)
         if self.calls == 3 and direct:
             return super().write(data[:512])
         if self.calls > 3 and (direct or self._always):
@@ -74,8 +73,8 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bool], list[Faili
             return opened[-1]
 
         monkeypatch.setattr(fcntl, "fcntl", told)
-        monkeypatch.setattr(local_files, "_DIRECT", 0o40000)
-        monkeypatch.setattr(local_files, "open", open_failing, raising=False)
+        monkeypatch.setattr(content, "_DIRECT", 0o40000)
+        monkeypatch.setattr(content, "open", open_failing, raising=False)
         return opened
 
     return make
@@ -88,7 +87,7 @@ def test_what_was_written_in_part_is_written_again(
     write_synced(str(tmp_path / "a"), _PIECES)
     assert (tmp_path / "a").read_bytes() == _DATA
     assert opened[0].calls > 4
-    assert opened[0].flags == [local_files._DIRECT, 0]
+    assert opened[0].flags == [content._DIRECT, 0]
 
 
 def test_a_full_disk_is_told(tmp_path: Path, failing: Callable[[int, bool], list[Failing]]) -> None:
@@ -107,8 +106,8 @@ def direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         written.append(original(out, parts))
         return written[-1]
 
-    original = local_files._write_blocks
-    monkeypatch.setattr(local_files, "_write_blocks", write_blocks)
+    original = content._write_blocks
+    monkeypatch.setattr(content, "_write_blocks", write_blocks)
     write_synced(str(tmp_path / "probe"), _PIECES)
     if written != [True]:
         pytest.skip("this file system has no direct writes")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.checkpointing.handles import FileHandle
-from penstock.engine.checkpointing.shared_files import SharedFiles, distinct
+from penstock.engine.checkpointing.handles import FileHandle, distinct
+from penstock.engine.checkpointing.retained import SharedFiles
 from tests.engine.checkpointing.coordinator_driver import paths_of
 
 

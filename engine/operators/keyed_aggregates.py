@@ -1,7 +1,8 @@
-"""Accumulators by key, as running and final aggregates keep them: merged batch by batch, captured, and restored.
+"""Aggregates by key: running ones, and those of bounded input; merged batch by batch, captured, and restored.
 
-The operators give rows, or partial aggregates. It guarantees that a restore brings back what a capture held, and that
-state of other keys, aggregates or types is refused.
+They take rows, or partial aggregates. A restore brings back what a capture held; state of other keys, aggregates or
+types is refused. `KeyedStream.aggregate` makes running ones, `DataStream.group_by`, the batch view of a stream, the
+others.
 """
 
 from __future__ import annotations
@@ -12,127 +13,26 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from penstock.engine.aggregates.accumulators import INTERNAL, ExtremeAccumulator, FoldAccumulator, GroupAccumulator
+from penstock.engine.aggregates.accumulators import INTERNAL
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.aggregates.partials import accumulators_of, rows_of
-from penstock.engine.cells.key_slots import slots_of_rows
-from penstock.engine.cells.slot_accumulators import (
-    DenseAccumulators,
-    Rows,
-    SlotAccumulators,
-    accumulators_by_slot,
-)
+from penstock.engine.aggregates.partials import accumulators_of, partial_layout, rows_of
+from penstock.engine.cells.slot_accumulators import LATEST, STATE, HeldAccumulators, Rows
 from penstock.engine.columns import beside, one_array
-from penstock.engine.elements import Batch, join_schemas
+from penstock.engine.elements import Batch, join_schemas, table_to_record_batch
 from penstock.engine.errors import RecordError, StateError
-from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.at_end import EmitsAtEnd
+from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.relational import KeyTotals
+from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
-from penstock.engine.state.keys.index import KeyIndex, Slots
+from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of, with_groups
+from penstock.engine.state.snapshot import KEY_GROUP, HeldState, OperatorSnapshot, Redistribution, with_groups
+from penstock.engine.texts import aggregates_text
 
-STATE: Final = "accumulators"
-LATEST: Final = "__latest time"
-"""The largest event timestamp of a key; no accumulator of a column has such a name."""
 _REMEDY: Final = "aggregate as before, or start without this operator's state"
-
-
-class _Latest(ExtremeAccumulator):
-    """The largest event timestamp."""
-
-    @property
-    def name(self) -> str:
-        return LATEST
-
-
-@dataclass(frozen=True, slots=True)
-class _LatestTime:
-    """What is kept beside the aggregates."""
-
-    folds: tuple[FoldAccumulator, ...] = (_Latest("", "max"),)
-    grouped: tuple[GroupAccumulator, ...] = ()
-
-
-class HeldAccumulators:
-    """The accumulators of some keys, without an operator; a `HeldState`.
-
-    A process that is to become a subtask makes one of the newest checkpoint while others run that subtask's keys, and
-    changes it into that of the checkpoint it is restored from. `KeyedAccumulators` works on one.
-
-    Args:
-        aggregation: whose accumulators.
-        timed: whether each key keeps its largest event timestamp too.
-
-    Attributes:
-        index: numbers the keys.
-        parts: what they hold, by slot.
-        saved: the columns of the state that was taken in; None: there was none.
-    """
-
-    def __init__(self, aggregation: GroupedAggregation, timed: bool) -> None:
-        self.index = KeyIndex()
-        self.parts: list[SlotAccumulators] = []
-        self.saved: pa.Schema | None = None
-        self._aggregation = aggregation
-        self._timed = timed
-        self._keys = list(aggregation.keys)
-
-    @classmethod
-    def of(cls, aggregation: GroupedAggregation, timed: bool, snapshot: OperatorSnapshot) -> HeldAccumulators | None:
-        """What a snapshot holds; None: nothing, or other things."""
-        if snapshot.tables.keys() != {STATE}:
-            return None
-        held = cls(aggregation, timed)
-        held.take_in(snapshot.tables[STATE].data)
-        return held
-
-    def merge(self, table: pa.Table) -> Rows:
-        """Merge rows of keys and accumulators; the slots of the keys."""
-        rows = self._rows(table)
-        for part in self._parts_for(table):
-            part.merge(rows, table)
-        return rows
-
-    def take_in(self, saved: pa.Table) -> None:
-        """Take in state that was saved, whose keys are not held."""
-        data = saved.drop_columns(KEY_GROUP)
-        self.saved = data.schema
-        for part in parts_of(data):
-            self.merge(part)
-
-    def change(self, changes: Mapping[str, pa.Table]) -> bool:
-        if changes.keys() - {STATE} or any(pc.any(table.column(DELETED)).as_py() for table in changes.values()):
-            # Keys never go one by one.
-            return False
-        for table in changes.values():
-            data = table.drop_columns([KEY_GROUP, DELETED])
-            if data.schema != self.saved or any(map(pa.types.is_null, data.schema.types)):
-                return False
-            for rows in parts_of(data):
-                self._replace(rows)
-        return True
-
-    def _replace(self, table: pa.Table) -> None:
-        rows = self._rows(table)
-        for part in self._parts_for(table):
-            part.replace(rows, table)
-
-    def keys_of(self, slots: Slots) -> pa.Table:
-        """The key columns of slots."""
-        return pa.table(dict(zip(self._keys, self.index.keys(slots), strict=True)))
-
-    def _rows(self, table: pa.Table) -> Rows:
-        return Rows(slots_of_rows(self.index, [one_array(table.column(key)) for key in self._keys]), self.index.end)
-
-    def _parts_for(self, table: pa.Table) -> list[SlotAccumulators]:
-        if not self.parts:
-            self.parts = [accumulators_by_slot(self._aggregation, table.schema, self.keys_of)]
-            if self._timed:
-                self.parts.append(DenseAccumulators(_LatestTime(), self.keys_of))
-        return self.parts
 
 
 class KeyedAccumulators:
@@ -272,3 +172,120 @@ class KeyedAccumulators:
                 f"{self._context.where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); "
                 f"{_REMEDY}"
             ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RunningAggregateSpec(OperatorSpec):
+    """Creates the operator that keeps `aggregation` up to date."""
+
+    aggregation: GroupedAggregation
+
+    def create(self) -> RunningAggregate:
+        return RunningAggregate(self.aggregation)
+
+    def describe(self) -> str:
+        return f"aggregate({aggregates_text(self.aggregation.aggregates)})"
+
+    def hold(self, snapshot: OperatorSnapshot) -> HeldState | None:
+        return HeldAccumulators.of(self.aggregation, False, snapshot)
+
+    @property
+    def traits(self) -> OperatorTraits:
+        keys = tuple(self.aggregation.keys)
+        return OperatorTraits(
+            keys=(keys,),
+            updates=Updates(keys, True, KeyTotals(self.aggregation)),
+            partial_layout=partial_layout(self.aggregation),
+        )
+
+
+class RunningAggregate(Operator):
+    """Keeps accumulators by key for as long as the job runs; each batch emits one update for every key that it touched.
+
+    The update carries the aggregate over all rows of the key so far, and the largest event timestamp among the rows of
+    the batch. The last update of a key is its final value, however the input was cut into batches.
+    """
+
+    def __init__(self, aggregation: GroupedAggregation) -> None:
+        self._aggregation = aggregation
+
+    def open(self, context: OperatorContext) -> None:
+        self._state = KeyedAccumulators(self._aggregation, context)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        rows = self._state.merge(batch)
+        updates = table_to_record_batch(self._state.results(rows.touched))
+        timestamps = None if batch.timestamps is None else pa.array(rows.largest(batch.timestamps.to_numpy()))
+        out.collect(Batch(updates, timestamps))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._state.capture(request)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        return self._state.read_state(request)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._state.restore(snapshot)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalAggregateSpec(OperatorSpec):
+    """Creates the operator that emits the results of `aggregation` at the end of its input.
+
+    Args:
+        aggregation: keys and aggregates.
+        timed: whether rows have event timestamps; results then carry the largest of their key.
+    """
+
+    aggregation: GroupedAggregation
+    timed: bool
+
+    def create(self) -> Operator:
+        return FinalAggregate(self.aggregation, self.timed)
+
+    def describe(self) -> str:
+        return f"group_by({', '.join(self.aggregation.keys)}, {aggregates_text(self.aggregation.aggregates)})"
+
+    def hold(self, snapshot: OperatorSnapshot) -> HeldState | None:
+        return HeldAccumulators.of(self.aggregation, self.timed, snapshot)
+
+    @property
+    def traits(self) -> OperatorTraits:
+        return OperatorTraits(
+            keys=(tuple(self.aggregation.keys),),
+            emits_at_end=True,
+            partial_layout=partial_layout(self.aggregation),
+            relational=KeyTotals(self.aggregation),
+        )
+
+
+class FinalAggregate(EmitsAtEnd):
+    """Keeps accumulators by key until the last watermark, or the end of the input, has come: one row a key then.
+
+    Event time ends here and begins anew: the operator holds watermarks back until the last one, since rows of any time
+    may be among its results.
+    """
+
+    def __init__(self, aggregation: GroupedAggregation, timed: bool) -> None:
+        self._aggregation = aggregation
+        self._timed = timed
+
+    def open(self, context: OperatorContext) -> None:
+        self._context = context
+        self._state = KeyedAccumulators(self._aggregation, context, self._timed)
+
+    def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
+        self._state.merge(batch)
+
+    def emit(self, out: Collector) -> None:
+        for results, times in self._state.take_all(self._context.config.max_batch_rows):
+            out.collect(Batch(table_to_record_batch(results), times))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return self._state.capture(request)
+
+    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
+        return self._state.read_state(request)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._state.restore(snapshot)

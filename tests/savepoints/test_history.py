@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.state.capture import DELETED, Expiry, merge_rows
-from penstock.savepoints.compaction import first_to_merge, merge_changes
+from penstock.savepoints.history import first_to_merge, merge_changes
 
 
 def test_the_first_rows_are_a_base_and_small_changes_stand_beside_it() -> None:
