@@ -95,7 +95,42 @@ class WithText(WithDefaults):
         yield {"k": row["k"], "count": self.count.value(), "mean": self.mean.value(), "what": before}
 
 
-_FUNCTIONS: Final = {"states": WithDefaults, "states without defaults": WithoutDefaults, "a state of text": WithText}
+class WithList(WithDefaults):
+    """The mean of the last eight numbers."""
+
+    def open(self, context: Any) -> None:
+        self.recent = context.get_list_state(ps.ListStateDescriptor("recent", "float64"))
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        self.recent.add(row["x"])
+        total = 0.0
+        for each in self.recent.get():
+            total += each
+        count = len(self.recent.get())
+        if count == 8:
+            self.recent.clear()
+        yield {"k": row["k"], "count": count, "mean": total / count, "what": row["what"]}
+
+
+class WithMap(WithDefaults):
+    """Counts of each of a hundred numbers."""
+
+    def open(self, context: Any) -> None:
+        self.counts = context.get_map_state(ps.MapStateDescriptor("counts", "int64", key_type="int64"))
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        count = (self.counts.get(row["n"]) or 0) + 1
+        self.counts.put(row["n"], count)
+        yield {"k": row["k"], "count": count, "mean": row["x"], "what": row["what"]}
+
+
+_FUNCTIONS: Final = {
+    "states": WithDefaults,
+    "states without defaults": WithoutDefaults,
+    "a state of text": WithText,
+    "list state": WithList,
+    "map state": WithMap,
+}
 
 
 class _Discarded:
@@ -122,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with ExitStack() as patches:
                 for module in _MODULES:
                     patches.enter_context(patch.object(module, "FEW_ROWS", 0))
+                patches.enter_context(patch.object(compiled_process, "FEW_ROWS_OF_MANY", 0))
                 _measure(name, [_opened(plain), _opened(compiled)], size, max(given.rows, size))
     return 0
 

@@ -40,6 +40,15 @@ class Arithmetic:
         self._unless(self._builder.icmp_signed(">", value, high))
         return value
 
+    def place(self, first: Any, count: Any, index: Any) -> Any:
+        """Where the value of an index lies, of so many that begin at `first`; from the end where it is negative."""
+        builder = self._builder
+        is_behind = builder.icmp_signed("<", index, _integer(0))
+        found = builder.select(is_behind, builder.add(index, count), index)
+        self._unless(builder.icmp_signed("<", found, _integer(0)))
+        self._unless(builder.icmp_signed(">=", found, count))
+        return builder.add(first, found)
+
     def add(self, left: Any, right: Any) -> Any:
         return self._checked(self._builder.sadd_with_overflow(left, right))
 

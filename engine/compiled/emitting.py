@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.engine.compiled.collected import CollectedStates, MapKinds
 from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, TEXT, Kind
 from penstock.engine.compiled.translation import (
     ZEROS,
@@ -71,6 +72,7 @@ class EmittingTranslation:
         columns: the columns whose values it takes.
         coded, tested: those of them whose texts all need a number, and that are tested for None.
         states: the names of the attributes that hold value states, in this order.
+        lists, maps: those that hold list and map states (`collected` has their arrays).
         words: the texts that stand in it, by number.
         results, timers: rows, and what is done to timers: `call` (of `TIMER_CALLS`) and `time`.
         sides: rows of side outputs.
@@ -82,6 +84,8 @@ class EmittingTranslation:
     coded: frozenset[str]
     tested: frozenset[str]
     states: Mapping[str, Kind]
+    lists: Mapping[str, Kind]
+    maps: Mapping[str, MapKinds]
     words: tuple[str, ...]
     results: Emitted
     timers: Emitted
@@ -135,6 +139,9 @@ class EmittingTranslator(Translator):
     needs_time: bool = False
     yields: bool = False
 
+    def __post_init__(self) -> None:
+        self.collected = CollectedStates(self, STATE_KINDS)
+
     def emitting(self, tree: ast.FunctionDef) -> EmittingTranslation:
         self._look_ahead(tree)
         self.yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree))
@@ -149,6 +156,8 @@ class EmittingTranslator(Translator):
             frozenset(self.coded),
             self.tested,
             self.states,
+            self.collected.lists,
+            self.collected.maps,
             tuple(self.words),
             results,
             timers,
@@ -169,7 +178,16 @@ class EmittingTranslator(Translator):
         return super()._assign(node, name, value, kind)
 
     def _statement(self, node: ast.stmt) -> tuple[list[str], bool]:
+        outer = self.collected.begin()
+        lines, returns = self._emitting_statement(node)
+        return [*self.collected.end(outer), *lines], returns
+
+    def _emitting_statement(self, node: ast.stmt) -> tuple[list[str], bool]:
         match node:
+            case ast.For() if (loop := self.collected.loop(node)) is not None:
+                return loop
+            case ast.While(test=test) if self.collected.looks_up(test):
+                raise self._refused(test, "a map is looked up for each round", "do so within the loop, and break there")
             case ast.Return(value=None | ast.Constant(value=None)):
                 self._check_rows(node)
                 return ["return True"], True
@@ -182,6 +200,36 @@ class EmittingTranslator(Translator):
             case ast.Expr(value=ast.Call(func=ast.Attribute(), keywords=[]) as call):
                 return self._effect(call), False
         return super()._statement(node)
+
+    def _loop(self, head: list[str], body: Sequence[ast.stmt]) -> tuple[list[str], bool]:
+        if self.collected.may_be_used:
+            # Where state was missed the values are wrong, and a loop over them might not end: on to the next row.
+            head = [*head, "    if missing[0] != 0:", "        return True"]
+        return super()._loop(head, body)
+
+    def loop_over(self, node: ast.For, head: list[str], variable: str, code: str, kind: Kind) -> tuple[list[str], bool]:
+        """The lines of a loop whose variable has `code` in each round, behind the lines of its `head`."""
+        before = set(self.bound)
+        first = self._assign(node, variable, code, kind)
+        lines = self._loop([*head, *(f"    {line}" for line in first)], node.body)
+        self.bound = before
+        return lines
+
+    def code_of(self, node: ast.expr, kind: Kind) -> str:
+        """The code of an expression that must be of the kind."""
+        return self._of(node, kind)
+
+    def note_variable(self, node: ast.stmt, name: str, kind: Kind) -> None:
+        """A variable of the kind is assigned to; the lines are another's."""
+        self._assign(node, name, "0", kind)
+
+    def check_bound(self, node: ast.expr, name: str) -> None:
+        """Make sure that the variable has a value here."""
+        self._name(node, name)
+
+    def _assigned(self, node: ast.stmt, name: str, value: ast.expr) -> list[str]:
+        lines = self.collected.assigned(node, name, value)
+        return super()._assigned(node, name, value) if lines is None else lines
 
     def _result(self, row: ast.expr) -> list[str]:
         if not isinstance(row, ast.Dict):
@@ -204,6 +252,8 @@ class EmittingTranslator(Translator):
 
     def _effect(self, call: ast.Call) -> list[str]:
         """A call for what it does: to a state, a timer, or a side output."""
+        if (lines := self.collected.effect(call)) is not None:
+            return lines
         match call:
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="update"),
@@ -265,11 +315,17 @@ class EmittingTranslator(Translator):
         descriptor = self.attributes.get(name)
         if not isinstance(descriptor, ValueStateDescriptor):
             raise self._refused(node, f"`{self.this}.{name}` is no value state", "get it in open()")
-        names = [one for one in {**self.states, name: None} if self.attributes[one].name == descriptor.name]
+        self.check_sole(node, name)
+        return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
+
+    def check_sole(self, node: ast.AST, name: str) -> None:
+        """Make sure that a state is used under one name."""
+        used = {**self.states, **self.collected.lists, **self.collected.maps, name: None}
+        state = self.attributes[name].name
+        names = [one for one in used if self.attributes[one].name == state]
         if len(names) > 1:
             shown = " and ".join(sorted(f"`{self.this}.{one}`" for one in names))
-            raise self._refused(node, f"state {descriptor.name!r} is {shown}", "use one of them alone")
-        return self.states.setdefault(name, STATE_KINDS[descriptor.value_type])
+            raise self._refused(node, f"state {state!r} is {shown}", "use one of them alone")
 
     def _may_be_none(self, node: ast.expr) -> MayBeNone | None:
         match node:
@@ -281,6 +337,8 @@ class EmittingTranslator(Translator):
                 kind = self._state(node, name)
                 if self.attributes[name].default is None:
                     return MayBeNone(f"p_{name}[groups[i]]", f"s_{name}[groups[i]]", kind)
+        if (found := self.collected.map_value(node)) is not None:
+            return MayBeNone(*found)
         return super()._may_be_none(node)
 
     def _default(self, name: str, kind: Kind) -> object:
@@ -290,6 +348,12 @@ class EmittingTranslator(Translator):
     # Expressions
 
     def _expression(self, node: ast.expr) -> tuple[str, Kind]:
+        if (read := self.collected.expression(node)) is not None:
+            return read
+        if self.collected.map_value(node) is not None:
+            code = ast.unparse(node)
+            remedy = f"write `{code} or 0`, or assign it and test `is None`"
+            raise self._refused(node, f"`{code}` may be None", remedy)
         match node:
             case ast.Call(
                 func=ast.Attribute(value=ast.Attribute(value=ast.Name(id=self.this), attr=name), attr="value"),

@@ -100,11 +100,11 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     Global variables, and those of functions around it, are constants: they are read when the graph is built, and again
     where a subtask begins. A change behind that is not seen.
 
-    Of a `KeyedProcessFunction`, `process_element` and `on_timer` are compiled. They may use value states of `int64`,
-    `float64`, `bool` and `string` (without a default, as `state.value() or 0`, compared with None, or in a variable
-    that is), timers of both kinds, the time, side outputs whose `OutputTag` declares its columns, and numbers and texts
-    of the object, as they are behind `open`. The clock stands still during a batch. State and timers are those of the
-    plain function, also in savepoints.
+    Of a `KeyedProcessFunction`, `process_element` and `on_timer` are compiled. They may use value, list and map states
+    of `int64`, `float64`, `bool` and `string` (what may be None as `state.value() or 0`, compared with None, or in a
+    variable that is), timers of both kinds, the time, side outputs whose `OutputTag` declares its columns, and numbers
+    and texts of the object, as they are behind `open`. The clock stands still during a batch. State and timers are
+    those of the plain function, also in savepoints.
 
     Args:
         function: takes a row and returns a dict with all columns that `returns` declares, or a bool for `filter`; for

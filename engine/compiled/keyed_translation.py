@@ -13,11 +13,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engine.compiled.collected import KEY_KINDS
 from penstock.engine.compiled.emitting import STATE_KINDS, EmittingTranslation, EmittingTranslator
 from penstock.engine.compiled.translation import outer_names, source_of
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction
-from penstock.engine.state.descriptors import ValueStateDescriptor
+from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from penstock.engine.texts import function_name
 
 
@@ -110,12 +111,30 @@ class _Descriptors:
     """Stands for the runtime context of `open`: a state is its descriptor."""
 
     def get_state(self, descriptor: ValueStateDescriptor) -> ValueStateDescriptor:
+        self._check(descriptor)
+        return descriptor
+
+    def get_list_state(self, descriptor: ListStateDescriptor) -> ListStateDescriptor:
+        self._check(descriptor)
+        return descriptor
+
+    def get_map_state(self, descriptor: MapStateDescriptor) -> MapStateDescriptor:
+        self._check(descriptor)
+        if descriptor.map_key_type not in KEY_KINDS:
+            raise _NotCompiledError(
+                f"state {descriptor.name!r} has keys of {descriptor.map_key_type}; declare string, int64 or bool, or "
+                "drop @compiled"
+            )
+        return descriptor
+
+    def _check(self, descriptor: ValueStateDescriptor | ListStateDescriptor | MapStateDescriptor) -> None:
         remedy = "declare int64, float64, bool or string without a time to live, or drop @compiled"
         if descriptor.type is None or descriptor.value_type not in STATE_KINDS:
             raise _NotCompiledError(f"state {descriptor.name!r} holds neither a number nor a text; {remedy}")
         if descriptor.ttl is not None:
             raise _NotCompiledError(f"state {descriptor.name!r} has a time to live; {remedy}")
-        return descriptor
 
     def __getattr__(self, name: str) -> Any:
-        raise _NotCompiledError(f"open() uses {name}; compiled functions have value states only, so drop @compiled")
+        raise _NotCompiledError(
+            f"open() uses {name}; compiled functions have value, list and map states only, so drop @compiled"
+        )

@@ -46,7 +46,14 @@ class Opaque:
     column: str
 
 
-Kind: TypeAlias = Number | Word | Text | Coded | Opaque
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The values of a list state, as they were when it was read."""
+
+    state: str
+
+
+Kind: TypeAlias = Number | Word | Text | Coded | Opaque | Listed
 
 INT: Final = Number("int")
 FLOAT: Final = Number("float")
@@ -130,3 +137,5 @@ def shown(kind: Kind) -> str:
             return "a text"
         case Text(column) | Opaque(column):
             return f"the value of column {column!r}"
+        case Listed(state):
+            return f"the list of state {state!r}"

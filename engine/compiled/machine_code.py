@@ -18,6 +18,7 @@ import numpy.typing as npt
 from llvmlite import ir
 
 from penstock.engine.compiled.arithmetic import INTEGER, NUMBER, TRUTH, Arithmetic
+from penstock.engine.compiled.lookup import find_in
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.translation import SIGNS
 
@@ -256,6 +257,8 @@ class _Writer:
                 return self.arithmetic.absolute(self._value(value))
             case ast.Call(func=ast.Name(id="abs"), args=[value]):
                 return builder.call(_fabs(builder), [self._value(value)])
+            case ast.Call(func=ast.Name(id="find"), args=arguments):
+                return builder.call(find_in(builder.module), [self._value(argument) for argument in arguments])
             case ast.Call(func=ast.Name(id=name), args=arguments):
                 return getattr(self.arithmetic, name)(*(self._value(argument) for argument in arguments))
         raise AssertionError(ast.unparse(node))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -41,6 +42,8 @@ from penstock.engine.texts import function_name
 
 FEW_ROWS: Final = 384
 """Batches of fewer rows, and fewer timers, cost less one by one (`python -m perf.compiled`)."""
+FEW_ROWS_OF_MANY: Final = 4096
+"""The same for functions with list and map states, which are read key by key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class CompiledProcessOperator(KeyedProcessOperator):
         if self._given_schema != schema:
             self._given_schema = schema
             self._program = self._program_of(lambda methods: methods.process_element(schema), schema)
-        if self._program is None or batch.num_rows < FEW_ROWS:
+        if self._program is None or batch.num_rows < _few_rows(self._program):
             super().process_batch(batch, input_index, out)
             return
         given = keyed_batch(batch, self._keys)
@@ -203,7 +206,7 @@ class CompiledProcessOperator(KeyedProcessOperator):
         if self._key_schema is None:
             self._key_schema = keys.schema
             self._timer_program = self._program_of(lambda methods: methods.on_timer(keys.schema), keys.schema)
-        if self._timer_program is None:
+        if self._timer_program is None or len(due.entries) < _few_rows(self._timer_program):
             queue.put_back(due)
             return False
         given = keyed_batch(Batch(keys, pa.array(due.times, pa.int64())), self._keys)
@@ -227,7 +230,12 @@ class CompiledProcessOperator(KeyedProcessOperator):
         finally:
             backend.clear_current_key()
         times = None if given.timestamps is None else given.timestamps.to_numpy()
-        processed = program.run(given.data, times, moment, given.groups, columns)
+        states = partial(getattr, self._function)
+        collected = program.collected(states, self._key_of(given), given.keys.num_rows)
+        try:
+            processed = program.run(given.data, times, moment, given.groups, columns, collected)
+        finally:
+            backend.clear_current_key()
         if processed is None:
             return None
         results, timers, *sides = processed.outputs
@@ -244,6 +252,11 @@ class CompiledProcessOperator(KeyedProcessOperator):
                 return None
             emitted.append((tag, data, side.origin))
         return None if declared is None else _Computed(processed, (declared, results.origin), emitted, timers)
+
+    def _key_of(self, given: KeyedBatch) -> Callable[[int], None]:
+        """What makes the key of a group the current one."""
+        keys = cache(lambda: key_values(batch_rows(given.keys, self._context.where), self._keys))
+        return lambda group: self._keyed.backend.set_current_key(keys()[group])
 
     def _commit(self, program: EmittingProgram, given: KeyedBatch, computed: _Computed, out: Collector) -> None:
         """Update states and timers, and emit rows."""
@@ -277,6 +290,8 @@ class CompiledProcessOperator(KeyedProcessOperator):
                     current = update.is_touched
                     backend.set_current_keys(given.keys.filter(pa.array(current)))
                 getattr(self._function, name).update_values(update.values)
+            for write in processed.writes:
+                write()
         finally:
             backend.clear_current_key()
 
@@ -292,6 +307,12 @@ class CompiledProcessOperator(KeyedProcessOperator):
         act = (event.register, event.delete, processing.register, processing.delete)
         for call, time, key in zip(calls[first].tolist(), times[first].tolist(), at.tolist(), strict=True):
             act[call](time, keys[key])
+
+
+def _few_rows(program: EmittingProgram) -> int:
+    """Fewer rows than these are left to plain Python."""
+    translation = program.translation
+    return FEW_ROWS_OF_MANY if translation.lists or translation.maps else FEW_ROWS
 
 
 def _changes(

@@ -15,4 +15,5 @@ def _no_batch_is_small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (compiled, compiled_process, compiled_reduce):
             patch.setattr(module, "FEW_ROWS", 0)
+        patch.setattr(compiled_process, "FEW_ROWS_OF_MANY", 0)
         yield

@@ -32,6 +32,7 @@ GIVEN = pa.schema(
 )
 TYPES = {"int": "int64", "float": "float64", "bool": "bool", "text": "string"}
 MADE = pa.schema([("k", pa.string()), *((kind, pa.type_for_alias(name)) for kind, name in TYPES.items())])
+MAPS = {"counts": ("string", "int64"), "labels": ("int64", "string"), "flags": ("bool", "float64")}
 DEFAULTS = {"int": "-1", "float": "0.5", "bool": "True", "text": "'w'"}
 TEXTS = st.sampled_from(["", "a", "w", "other"])
 ROWS = st.lists(
@@ -100,7 +101,7 @@ class Writer:
 
     def statement(self, depth: int) -> list[str]:
         kind = self.draw(st.sampled_from(list(TYPES)))
-        match self.draw(st.integers(0, 10 if depth else 3)):
+        match self.draw(st.integers(0, 14 if depth else 5)):
             case 0 | 1:
                 return [f"self.{kind}.update({self.bounded(kind)})"]
             case 2:
@@ -108,12 +109,58 @@ class Writer:
             case 3:
                 return [f"{VARIABLES[kind]} = {self.expression(kind)}"]
             case 4:
-                return [f"if {self.expression('bool')}:", *self.block(depth - 1), "else:", *self.block(depth - 1)]
+                return self.listed(kind)
             case 5:
+                return self.mapped()
+            case 6:
+                return [f"if {self.expression('bool')}:", *self.block(depth - 1), "else:", *self.block(depth - 1)]
+            case 7:
                 return [f"for step in range({self.draw(st.integers(0, 2))}):", *self.block(depth - 1, 2)]
-            case 6 | 7:
+            case 8 | 9:
                 return self.with_nulls(depth)
+            case 10:
+                values = self.draw(st.sampled_from([f"self.{kind}s.get()", f"all_{kind}"]))
+                first = f"all_{kind} = self.{kind}s.get()"
+                return [
+                    first,
+                    f"for each_{kind} in {values}:",
+                    f"    {VARIABLES[kind]} = each_{kind}",
+                    *self.block(0, 1),
+                ]
+            case 11:
+                found = f"self.counts.get({self.expression('text', 1)})"
+                return [f"found = {found}", "if found is None:", *self.block(depth - 1, 1), "else:", "    n = found"]
         return self.narrowed(kind, depth)
+
+    def listed(self, kind: str) -> list[str]:
+        """What is done to a list state."""
+        state, one, other = f"self.{kind}s", self.bounded(kind), self.bounded(kind)
+        forms = [
+            [f"{state}.add({one})"],
+            [f"{state}.add({one})"],
+            [f"{state}.add_all([{one}, {other}])"],
+            [f"{state}.update([{other}, {one}])"],
+            [f"{state}.clear()"],
+            [f"n = len({state}.get())"],
+            [f"if len({state}.get()) > 1:", f"    {VARIABLES[kind]} = {state}.get()[-2]"],
+        ]
+        return list(self.draw(st.sampled_from(forms)))
+
+    def mapped(self) -> list[str]:
+        """What is done to map states."""
+        text, number = self.expression("text", 1), f"{self.expression('int', 1)} % 3"
+        forms = [
+            [f"self.counts.put({text}, {self.bounded('int')})"],
+            [f"self.counts.put({text}, (self.counts.get({text}) or 0) + 1)"],
+            [f"self.labels.put({number}, {self.expression('text')})"],
+            [f"self.flags.put({self.expression('bool', 1)}, {self.expression('float', 1)})"],
+            [f"self.counts.remove({text})"],
+            ["self.counts.clear()"],
+            [f"n = self.counts.get({text}, {self.expression('int')}) % 1000"],
+            [f"w = self.labels.get({number}, {self.expression('text')})"],
+            [f"c = self.labels.contains({number}) and self.flags.get(c, 1.5) < 1.0"],
+        ]
+        return list(self.draw(st.sampled_from(forms)))
 
     def with_nulls(self, depth: int) -> list[str]:
         """Columns that have nulls, and tests of them."""
@@ -152,6 +199,14 @@ class Writer:
             f"    self.{kind} = context.get_state(ps.ValueStateDescriptor({kind!r}, {name!r}"
             + (f", default={DEFAULTS[kind]}))" if self.states[kind] else "))")
             for kind, name in TYPES.items()
+        ]
+        opened += [
+            f"    self.{kind}s = context.get_list_state(ps.ListStateDescriptor('{kind}s', {name!r}))"
+            for kind, name in TYPES.items()
+        ]
+        opened += [
+            f"    self.{state} = context.get_map_state(ps.MapStateDescriptor({state!r}, {name!r}, key_type={key!r}))"
+            for state, (key, name) in MAPS.items()
         ]
         results = ", ".join(f'"{kind}": {self.bounded(kind)}' for kind in TYPES)
         body = [*self.block(2, 5), f'    yield {{"k": row["k"], {results}}}']

@@ -97,11 +97,11 @@ def test_the_plain_function_is_not_called_where_compiled_code_serves(monkeypatch
 
 
 def test_a_class_that_is_compiled_stays_as_it_is() -> None:
-    marked = ps.compiled(Lists)
+    marked = ps.compiled(Reducing)
     assert is_compiled(marked)
-    assert not is_compiled(Lists)
+    assert not is_compiled(Reducing)
     again = cloudpickle.loads(cloudpickle.dumps(marked()))
-    assert (type(again).__qualname__, is_compiled(again)) == ("Lists", True)
+    assert (type(again).__qualname__, is_compiled(again)) == ("Reducing", True)
 
 
 class Sparse(Plain):
@@ -136,9 +136,9 @@ class NoDefault(Plain):
         self.total = context.get_state(ps.ValueStateDescriptor("total", "int64"))
 
 
-class Lists(Plain):
+class Reducing(Plain):
     def open(self, context: Any) -> None:
-        self.total = context.get_list_state(ps.ListStateDescriptor("all", "int64"))
+        self.total = context.get_reducing_state(ps.ReducingStateDescriptor("all", "int64", function=max))
 
 
 class TwoNames(Plain):
@@ -161,7 +161,7 @@ class WrongKind(Plain):
     ("function", "message"),
     [
         (NoDefault, r"state 'total' may have no value; write `self.total.value\(\) or 0`"),
-        (Lists, "uses get_list_state"),
+        (Reducing, "uses get_reducing_state"),
         (TwoNames, "state 'total' is `self.same` and `self.total`"),
         (WrongKind, "an int is needed, and this is the value of column 'x'|an int is needed, and this is a float"),
     ],

@@ -18,6 +18,8 @@ from tests.engine.helpers import local_environment
 ROWS = 600
 RETURNS = {"k": "int64", "count": "int64", "longest": "string", "mean": "float64", "odd": "bool"}
 
+COLLECTED = {"k": "int64", "total": "int64", "count": "int64", "before": "string", "names": "int64"}
+
 
 class Plain(ps.KeyedProcessFunction):
     """States of all kinds, with and without a default."""
@@ -49,6 +51,33 @@ class Plain(ps.KeyedProcessFunction):
         }
 
 
+class PlainCollections(ps.KeyedProcessFunction):
+    """List and map states."""
+
+    def open(self, context: Any) -> None:
+        self.recent = context.get_list_state(ps.ListStateDescriptor("recent", "int64"))
+        self.names = context.get_list_state(ps.ListStateDescriptor("names", "string"))
+        self.counts = context.get_map_state(ps.MapStateDescriptor("counts", "int64", key_type="int64"))
+        self.labels = context.get_map_state(ps.MapStateDescriptor("labels", "string", key_type="string"))
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        self.recent.add(row["n"])
+        total = 0
+        for each in self.recent.get():
+            total += each
+        if len(self.recent.get()) > 6:
+            self.recent.clear()
+        name = "even" if row["n"] % 2 == 0 else "odd"
+        self.names.add(name)
+        count = (self.counts.get(row["n"] % 7) or 0) + 1
+        self.counts.put(row["n"] % 7, count)
+        if count > 9:
+            self.counts.remove(row["n"] % 7)
+        before = self.labels.get(name, "none")
+        self.labels.put(name, self.names.get()[len(self.names.get()) // 2])
+        yield {"k": row["k"], "total": total, "count": count, "before": before, "names": len(self.names.get())}
+
+
 def latest(one: Any, other: Any) -> Any:
     """The row of the largest `n`, with the sum of all."""
     return {**(one if one["n"] > other["n"] else other), "k": one["k"], "total": one["total"] + other["total"]}
@@ -59,11 +88,12 @@ class Functions:
     """The functions of a job, all of them compiled, or none."""
 
     process: type[Plain]
+    collections: type[PlainCollections]
     reduce: Any
 
 
-PLAIN = Functions(Plain, latest)
-COMPILED = Functions(ps.compiled(Plain), ps.compiled(latest))
+PLAIN = Functions(Plain, PlainCollections, latest)
+COMPILED = Functions(ps.compiled(Plain), ps.compiled(PlainCollections), ps.compiled(latest))
 
 
 def environment(folder: Path, backend: Literal["heap", "rocksdb"]) -> ps.StreamEnvironment:
@@ -79,6 +109,7 @@ def results(env: ps.StreamEnvironment, functions: Functions) -> list[ps.CollectR
     keyed = source.key_by("k")
     return [
         keyed.process(functions.process, returns=RETURNS).uid("process").collect(),
+        keyed.process(functions.collections, returns=COLLECTED).uid("collections").collect(),
         keyed.reduce(functions.reduce).uid("reduce").collect(),
     ]
 
@@ -115,6 +146,7 @@ def test_a_job_goes_from_one_to_the_other_by_a_savepoint(
     assert 0 < len(found[0]) < ROWS
     kept = savepoints.read(url)
     assert {state.name for state in kept.operator("process").all_states} >= {"count", "last", "mean"}
+    assert {state.name for state in kept.operator("collections").all_states} >= {"recent", "names", "counts", "labels"}
     assert {state.name for state in kept.operator("reduce").all_states} >= {"reduced"}
     env = environment(tmp_path, backend)
     made = results(env, second)

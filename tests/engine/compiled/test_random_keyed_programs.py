@@ -20,12 +20,12 @@ from tests.engine.compiled.keyed_programs import ROWS, compiled, outcome, plain,
 SETTINGS = settings(
     max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
 )
-FEW = settings(SETTINGS, max_examples=100, phases=[Phase.generate], derandomize=True, database=None)
+FEW = settings(SETTINGS, max_examples=200, phases=[Phase.generate], derandomize=True, database=None)
 
 
 def differs(case: tuple[str, list[dict[str, Any]]]) -> bool:
     source, rows = case
-    return outcome([compiled(source)], rows) != outcome([plain(source)], rows)
+    return outcome([compiled(source)] * 2, rows) != outcome([plain(source)] * 2, rows)
 
 
 @SETTINGS
@@ -47,6 +47,12 @@ def test_rows_and_states_are_those_of_plain_python(source: str, rows: list[dict[
         ("q_", "not q_"),
         ("s_text[groups[i]] = ", "s_text[groups[i]] = 0 * "),
         ("o0_origin[at] = i", "o0_origin[at] = 0"),
+        ("missing[0] = 1", "missing[0] = 0"),
+        ("lw_ints[groups[i]] = True", "lw_ints[groups[i]] = False"),
+        ("ll_ints[groups[i]] + 1", "ll_ints[groups[i]] + 0"),
+        ("if me_counts", "if mc_counts[groups[i]] > 99 and me_counts"),
+        (" | 2", " | 0"),
+        ("mp_counts[t_", "mq_counts[t_"),
     ],
 )
 def test_broken_code_is_noticed(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
