@@ -23,6 +23,7 @@ from penstock.engine.errors import ConfigurationError
 
 _NOT_MODIFIED: Final = 304
 _ATTEMPTS: Final = 4
+_JSON: Final = "application/json"
 
 
 class HttpSource(LiveSource):
@@ -32,7 +33,8 @@ class HttpSource(LiveSource):
     line is a record; a JSON object over several lines must stand in an array); all its records are given, also those
     that were in the answer before, unless the server says that nothing has changed (it is asked with the ETag of the
     last answer). A poll that fails, or has not ended after a minute, is tried four times. Without `poll`, one answer is
-    read line by line while it comes, such as JSON lines that never end; the source ends when it does.
+    read line by line while it comes, such as JSON lines that never end; the source ends when it does. One that is said
+    to be `application/json` and begins with a bracket is read whole, as an answer to a poll is.
 
     Guarantee: none over a failure, because what the server has sent cannot be asked for again. So a job with
     checkpoints refuses it, unless `restore="skip"` says that records may be lost then (at most once). One subtask
@@ -87,16 +89,22 @@ class HttpSource(LiveSource):
 
 
 class _Lines:
-    """The lines of an answer that still comes; empty ones are left out."""
+    """The lines of an answer that still comes, empty ones left out; the elements of one that is a JSON array."""
 
     def __init__(self, response: Any) -> None:
         self._response = response
+        self._may_be_array = response.headers.get_content_type() == _JSON
         self._socket: socket.socket = response.fp.raw._sock
         self._socket.settimeout(None)
 
     def __iter__(self) -> Iterator[bytes]:
         with self._response:
             for line in self._response:
+                if self._may_be_array and line.strip():
+                    self._may_be_array = False
+                    if line.lstrip()[:1] == b"[":
+                        yield from _records(line + self._response.read())
+                        break
                 if record := line.rstrip(b"\r\n"):
                     yield record
             if self._response.length:

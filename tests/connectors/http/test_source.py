@@ -41,6 +41,27 @@ def test_a_job_reads_json_lines_as_they_come() -> None:
         assert [row["line"] for row in rows] == ["to be", "or not to be"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "numbers"),
+    [
+        ("application/json", b'[{"n": 1},\n {"n": 2}]', ["1", "2"]),
+        ("application/json; charset=utf-8", b'\n [\n{"n": 1}\n]\n', ["1"]),
+        ("application/json", b'{"n": 1}\n\n{"n": 2}\n', ["1", "2"]),
+        ("application/json", b"[]", []),
+    ],
+)
+def test_one_answer_that_is_a_json_array_is_its_elements(kind: str, body: bytes, numbers: list[str]) -> None:
+    with serve(lambda request: answer(request, body, **{"Content-Type": kind})) as url:
+        reader = open_reader(HttpSource(url, format=FORMAT))
+        assert [str(row["n"].normalize()) for row in read(reader)] == numbers
+
+
+def test_lines_that_begin_with_a_bracket_stay_lines() -> None:
+    with serve(lambda request: answer(request, b"[1]\n[2]\n")) as url:
+        reader = open_reader(HttpSource(url, format=TEXT))
+        assert [row["line"] for row in read(reader)] == ["[1]", "[2]"]
+
+
 def test_a_silent_answer_can_be_closed() -> None:
     done = threading.Event()
 
