@@ -296,6 +296,15 @@ def test_aggregates_are_checked_also_where_the_columns_are_not_known(
         (keyed.window(tumbling("1h")) if windowed else keyed).aggregate(**aggregates)
 
 
+@pytest.mark.parametrize("group", [DataStream.key_by, DataStream.group_by])
+def test_an_aggregate_without_a_name_is_refused_and_it_is_said_how_to_name_it(group: Callable[..., Any]) -> None:
+    grouped = group(flights(local_environment()), "carrier")
+    with pytest.raises(
+        GraphError, match=r"aggregate: count\(\*\) comes without a name .* aggregate\(n=penstock\.count"
+    ):
+        grouped.aggregate(count())
+
+
 def test_what_is_no_source_is_refused() -> None:
     with pytest.raises(GraphError, match=r"from_source takes a Source, not 'flights\.csv'"):
         local_environment().from_source("flights.csv")  # type: ignore[arg-type]

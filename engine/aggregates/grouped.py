@@ -199,6 +199,19 @@ def combine_accumulators(
     return pa.table({name: combined[name] for name in names})
 
 
+def refuse_unnamed(values: Sequence[object]) -> None:
+    """Refuse aggregates that were given without a name for their result.
+
+    Raises:
+        GraphError: there are such; says how it is written.
+    """
+    if values:
+        raise GraphError(
+            f"aggregate: {values[0]!s:.100} comes without a name for its column; name each, as in "
+            "aggregate(n=penstock.count(), total=penstock.sum('price'))"
+        )
+
+
 def _no_aggregate(name: str, given: object) -> str:
     called = _EXPRESSION.fullmatch(repr(given))
     remedy = (

@@ -6,10 +6,10 @@ The batch view of a stream: one result a key, over all of its rows. `KeyedStream
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Generic, NoReturn
 
 from penstock.engine.aggregates.functions import Aggregate
-from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation, refuse_unnamed
 from penstock.engine.api.base import StreamT
 from penstock.engine.api.checks import check_bounded
 from penstock.engine.api.hints import GROUPED_HINTS, no_such_verb
@@ -34,7 +34,7 @@ class GroupedVerbs(Generic[StreamT]):
         def __getattr__(self, name):
             no_such_verb(self, name, GROUPED_HINTS)
 
-    def aggregate(self, **aggregates: Aggregate) -> StreamT:
+    def aggregate(self, *unnamed: NoReturn, **aggregates: Aggregate) -> StreamT:
         """One row for each key, when the stream has ended.
 
         The columns are the keys and one for each aggregate. The rows come in any order; each carries the largest event
@@ -52,6 +52,7 @@ class GroupedVerbs(Generic[StreamT]):
         """
         from penstock.engine.operators.keyed_aggregates import FinalAggregateSpec
 
+        refuse_unnamed(unnamed)
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
         role = FinalAggregateSpec(aggregation, self._stream._timed)

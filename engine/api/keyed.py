@@ -6,10 +6,10 @@ Each verb checks its arguments, adds one operator behind the exchange by key, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, Literal
+from typing import TYPE_CHECKING, Generic, Literal, NoReturn
 
 from penstock.engine.aggregates.functions import Aggregate
-from penstock.engine.aggregates.grouped import GroupedAggregation
+from penstock.engine.aggregates.grouped import GroupedAggregation, refuse_unnamed
 from penstock.engine.api.base import StreamT
 from penstock.engine.api.hints import KEYED_HINTS, no_such_verb
 from penstock.engine.compiled.functions import CompiledFunction, is_compiled
@@ -36,7 +36,7 @@ class KeyedVerbs(Generic[StreamT]):
         def __getattr__(self, name):
             no_such_verb(self, name, KEYED_HINTS)
 
-    def aggregate(self, **aggregates: Aggregate) -> StreamT:
+    def aggregate(self, *unnamed: NoReturn, **aggregates: Aggregate) -> StreamT:
         """Running aggregates: each batch emits one update for every key that it touched.
 
         The columns are the keys and one for each aggregate. The last update of a key is its final value; how many come
@@ -46,14 +46,15 @@ class KeyedVerbs(Generic[StreamT]):
             aggregates: result names and aggregates.
 
         Raises:
-            GraphError: no aggregate, or what is none; a missing column, a wrong type; a result named as a key, or a
-                key or result whose name begins with `__`.
+            GraphError: no aggregate, one without a name, or what is none; a missing column, a wrong type; a result
+                named as a key, or a key or result whose name begins with `__`.
 
         Example:
             >>> stream.key_by("word").aggregate(n=count(), longest=max("length"))  # doctest: +SKIP
         """
         from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 
+        refuse_unnamed(unnamed)
         aggregation = GroupedAggregation(self._keys, aggregates)
         schema = None if self._stream.schema is None else aggregation.bind(self._stream.schema, "aggregate")
         return self._stream._add(RunningAggregateSpec(aggregation), schema)
