@@ -72,12 +72,14 @@ class GateStatistics:
         messages: how many wait to be taken.
         aligning: channels that wait for the barriers of others.
         splits: of a source, how many of its splits are not at their end: files left, or partitions.
+        slowest: of a source with event time, those of its splits that are furthest behind, and hold its watermark back.
     """
 
     channels: int = 0
     messages: int = 0
     aligning: int = 0
     splits: int = 0
+    slowest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

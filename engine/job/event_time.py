@@ -39,6 +39,7 @@ class _Holder:
     operator: str
     subtask: int
     rows_out: int
+    splits: tuple[str, ...] = ()
 
 
 class EventTimeWatch:
@@ -98,6 +99,7 @@ class EventTimeWatch:
                     rows,
                     seen.since_ms,
                     None if watermark == MIN_TIMESTAMP else watermark,
+                    holder.splits,
                 )
 
     def _noted(self, place: tuple[int, int], watermark: int, rows: int, now_ms: int) -> _Seen:
@@ -150,8 +152,7 @@ def _holder(
             number = parent
             continue
         if task.source is not None:
-            name, counters = one.operators[0]
-            return _Holder(name, one.subtask, counters.rows_out)
+            return _source(one)
         found = _slowest_upstream(graph, metrics, task)
         if found is None:
             return _Holder(task.operators[number].name, one.subtask, 0)
@@ -176,9 +177,17 @@ def _slowest_upstream(
                 if best is None or counters.watermark < best[0]:
                     is_holder = sender < 0 or counters.watermark < counters.input_watermark
                     is_holder = is_holder or _makes_time(upstream, sender)
-                    holder = _Holder(name, one.subtask, counters.rows_out) if is_holder else None
+                    holder = None
+                    if is_holder:
+                        holder = _source(one) if sender < 0 else _Holder(name, one.subtask, counters.rows_out)
                     best = (counters.watermark, upstream, sender, index, holder)
     return None if best is None else best[1:]
+
+
+def _source(one: SubtaskMetrics) -> _Holder:
+    """The source of a subtask, with those of its splits that are furthest behind."""
+    name, counters = one.operators[0]
+    return _Holder(name, one.subtask, counters.rows_out, one.gate.slowest)
 
 
 def _makes_time(task: TaskPlan, number: int) -> bool:

@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.connectors import Dataset
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.status import JobStatus
+
+_MOST_SPLITS: Final = 3
+"""How many splits a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +182,7 @@ class EventTimeWait:
         rows: that have come to the operator, in all subtasks.
         since_ms: since when it has stood.
         watermark: where it stands, int64 ms; None: there was no watermark yet.
+        splits: of a holder that is a source, those of its splits (partitions, files) that are furthest behind.
     """
 
     operator: str
@@ -188,6 +193,7 @@ class EventTimeWait:
     rows: int
     since_ms: int
     watermark: int | None = None
+    splits: tuple[str, ...] = ()
 
     def text(self, now_ms: int) -> str:
         """The message for users, with the remedy."""
@@ -196,15 +202,28 @@ class EventTimeWait:
         who = f"{self.holder!r}, subtask {self.holder_subtask}"
         if self.holder_rows:
             why = (
-                f"which has given {self.holder_rows} rows; does its strategy make watermarks, and does a split of it "
-                "(a partition without rows) hold them back? .with_idleness('30s') lets quiet splits not count"
+                f"which has given {self.holder_rows} rows{self._behind()}; does its strategy make watermarks, and does "
+                "a split of it (a partition without rows) hold them back? .with_idleness('30s') lets quiet splits not "
+                "count"
             )
         else:
-            why = "which has given no row yet; .with_idleness('30s') lets quiet splits not count"
+            why = f"which has given no row yet{self._behind()}; .with_idleness('30s') lets quiet splits not count"
         return (
             f"operator {self.operator!r}, subtask {self.subtask}: {stands} for {seconds} s, and {self.rows} rows have: "
             f"windows and timers of event time wait for {who}, {why}"
         )
+
+    def _behind(self) -> str:
+        named = ", ".join(map(repr, self.splits[:_MOST_SPLITS]))
+        match len(self.splits):
+            case 0:
+                return ""
+            case 1:
+                return f", and whose split {named} is furthest behind"
+            case some if some <= _MOST_SPLITS:
+                return f", and whose splits {named} are furthest behind"
+            case many:
+                return f", and whose splits {named} and {many - _MOST_SPLITS} more are furthest behind"
 
 
 @dataclass(frozen=True, slots=True)

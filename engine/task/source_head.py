@@ -293,7 +293,16 @@ class SourceHead:
 
     def statistics(self) -> GateStatistics:
         """What is left to read; rows do not wait here, but with the readers."""
-        return GateStatistics(splits=len(self._open) + len(self._splits.pending))
+        return GateStatistics(splits=len(self._open) + len(self._splits.pending), slowest=self._slowest_splits())
+
+    def _slowest_splits(self) -> tuple[str, ...]:
+        """Those that hold event time back; called at any moment, beside the task's own thread."""
+        unread, splits = list(self._splits.pending), list(self._open)
+        if unread and self._time.waits_for_unread:
+            return tuple(sorted(split.split_id for split in unread))
+        behind = [(reached, split.split_id) for split in splits if (reached := split.time.watermark) is not None]
+        least = min(behind, default=None)
+        return () if least is None else tuple(sorted(name for reached, name in behind if reached == least[0]))
 
     def close(self) -> None:
         """Close the readers that are open; the first error is raised when all have been closed."""

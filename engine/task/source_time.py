@@ -29,6 +29,11 @@ class SplitTime(Protocol):
         """Whether the split is too far ahead to be read."""
         ...
 
+    @property
+    def watermark(self) -> int | None:
+        """How far event time is in the split (int64 ms); None where it holds nothing back."""
+        ...
+
     def rows(self, data: pa.RecordBatch) -> None:
         """Rows came; they are emitted from here."""
         ...
@@ -44,6 +49,11 @@ class SplitTime(Protocol):
 
 class SourceTime(Protocol):
     """Event time of all splits of a subtask."""
+
+    @property
+    def waits_for_unread(self) -> bool:
+        """Whether splits that were not opened yet hold event time back."""
+        ...
 
     def expect(self, unread: int, may_grow: bool) -> None:
         """So many splits are still to be opened; and others may come some time."""
@@ -67,7 +77,8 @@ class UntimedSplits:
     """A source without event time: rows pass. Is each of its splits itself."""
 
     deadline = math.inf
-    paused = False
+    paused = waits_for_unread = False
+    watermark = None
 
     def __init__(self, out: Collector) -> None:
         self._out = out
@@ -121,7 +132,7 @@ class TimedSplits:
         self._unread = 0
         self._may_grow = False
         # Rows that arrive later are later, by the clock, in whatever split they are.
-        self._waits_for_unread = not isinstance(strategy.generation, ByClock)
+        self.waits_for_unread = not isinstance(strategy.generation, ByClock)
         self._context = replace(context, clock=MonotonousClock(context.clock))
         self.out = out
         self._alignment = alignment
@@ -181,7 +192,7 @@ class TimedSplits:
         self._idle = idle
         if status_changes and not idle:
             self.out.broadcast(WatermarkStatus(False))
-        held_back = self._unread and self._waits_for_unread
+        held_back = self._unread and self.waits_for_unread
         reached = min(active, default=MIN_TIMESTAMP)
         if self._watermark == MIN_TIMESTAMP and not (self._open or self._unread or self._may_grow):
             reached = MIN_TIMESTAMP if self._least_ended == MAX_TIMESTAMP else self._least_ended
@@ -241,6 +252,10 @@ class _TimedSplit:
     @property
     def paused(self) -> bool:
         return self._splits.is_ahead(self.input.watermark)
+
+    @property
+    def watermark(self) -> int | None:
+        return None if self.input.idle else self.input.watermark
 
     def rows(self, data: pa.RecordBatch) -> None:
         if self.input.has_time(data):

@@ -6,7 +6,7 @@ import penstock as ps
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job.event_time import FIRST_MS, LATER_MS, EventTimeWatch, has_event_time
-from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.engine.metrics import GateStatistics, OperatorMetrics, SubtaskMetrics
 
 Counts = dict[str, tuple[int, int, int, int]]
 """Of operators, by the beginning of their name: rows in and out, watermark in and out."""
@@ -64,6 +64,21 @@ def test_the_subtask_with_the_empty_partition_is_named() -> None:
     (wait,) = watch.look(of, metrics(of, full, empty), FIRST_MS)
     assert (wait.holder, wait.holder_subtask, wait.holder_rows) == ("clicks", 1, 0)
     assert "which has given no row yet" in wait.text(FIRST_MS)
+
+
+def test_the_partitions_that_hold_event_time_back_are_named() -> None:
+    of, watch = graph(), EventTimeWatch(0)
+    stuck = metrics(of, {"clicks": (0, 5, NONE, NONE), "windows": (5, 0, NONE, NONE)})
+    texts = []
+    for splits in [("clicks-1",), ("clicks-1", "clicks-4"), tuple(f"clicks-{n}" for n in range(9))]:
+        stuck[0].gate = GateStatistics(splits=9, slowest=splits)
+        (wait,) = watch.look(of, stuck, FIRST_MS)
+        texts.append(wait.text(FIRST_MS).partition("has given 5 rows, and ")[2].partition(";")[0])
+    assert texts == [
+        "whose split 'clicks-1' is furthest behind",
+        "whose splits 'clicks-1', 'clicks-4' are furthest behind",
+        "whose splits 'clicks-0', 'clicks-1', 'clicks-2' and 6 more are furthest behind",
+    ]
 
 
 def test_event_time_that_stops_while_rows_come_is_told_later_and_one_without_rows_never() -> None:

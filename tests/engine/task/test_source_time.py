@@ -89,6 +89,19 @@ def test_the_subtask_is_as_far_as_its_slowest_partition() -> None:
     assert reading.take() == [[100], [10], Watermark(9), [200], [20], Watermark(19), *LAST_WORDS]
 
 
+def test_the_splits_that_hold_it_back_are_named() -> None:
+    forever = Wait(1e9)
+    partitions = Reading({"a": [rows(100), forever], "b": [forever], "c": [forever]}, IN_ORDER.with_idleness("60s"))
+    assert partitions.take() == [[100]]
+    assert partitions.head.statistics().slowest == ("b", "c")
+    reading = [partitions.take() for _ in range(9)]
+    assert [WatermarkStatus(True)] in reading
+    assert partitions.head.statistics().slowest == (), "whoever is idle holds nothing back"
+    files = Reading({"a": [rows(100), forever], "b": [rows(10)]}, interleaved=False)
+    files.take()
+    assert files.head.statistics().slowest == ("b",), "the file that was not opened yet"
+
+
 def test_partitions_that_are_far_apart_make_no_row_late() -> None:
     together = Reading({"a": [rows(1_000_000), rows(1_000_001)], "b": [rows(1), rows(2)]})
     watermark = MIN_TIMESTAMP
