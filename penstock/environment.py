@@ -128,7 +128,6 @@ class StreamEnvironment:
         seed: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        show_errors_briefly()
         load_pandas_later()
         problems = Problems()
         problems.check(lambda: _check_runtime(runtime), None)
@@ -555,6 +554,7 @@ class StreamEnvironment:
         from penstock.actors.ray_blobs import open_blobs
         from penstock.actors.registry import check_not_running
 
+        show_errors_briefly()
         check_serializable(graph)
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         check_not_running(job_program.name)

@@ -89,17 +89,21 @@ def _shortened(lines: list[str]) -> list[str]:
 
 
 def show_errors_briefly() -> None:
-    """Have uncaught errors of jobs shown so in scripts and notebooks, unless someone else shows errors already."""
+    """Have uncaught errors of Penstock shown so in scripts and notebooks, unless someone else shows errors already.
+
+    The import of the package does; it is called once more behind that of Ray.
+    """
     before = sys.excepthook
-    # Ray's own, which comes with its import, tells the cluster that the driver has failed, and shows all frames.
+    # Ray's own, which comes with its import, asks the cluster first, which may have gone.
     if before is sys.__excepthook__ or str(before.__module__).startswith("ray."):
-        sys.excepthook = functools.partial(_show, before)
+        sys.excepthook = functools.partial(show_uncaught, before)
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and not shell.custom_exceptions:
         shell.set_custom_exc((PenstockError,), _show_in_notebook)
 
 
-def _show(before: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error that nobody has caught: one of Penstock's in a screen, any other by `before`."""
     if not isinstance(error, PenstockError) or wants_everything():
         before(kind, error, trace)
         return
@@ -119,4 +123,4 @@ def _show_in_notebook(
     if wants_everything():
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
     else:
-        _show(sys.__excepthook__, kind, error, trace)
+        show_uncaught(sys.__excepthook__, kind, error, trace)

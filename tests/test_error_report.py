@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from contextlib import redirect_stderr
 from typing import Any
@@ -93,6 +94,14 @@ def test_an_uncaught_error_of_a_script_is_shown_so_and_any_other_as_ever(monkeyp
     assert "Traceback" in shown(_raised(ValueError("no")))
     monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
     assert shown(error).count("Traceback") > 3
+
+
+def test_what_a_script_raises_before_there_is_an_environment_is_shown_so_too() -> None:
+    script = "from penstock.connectors.records import JsonFormat\nJsonFormat({'at': 'nosuch'})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("ConfigurationError: JSON records: column 'at': 'nosuch' is no type"), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_who_shows_errors_otherwise_goes_on_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from typing import Any
 
@@ -192,16 +191,3 @@ class Undeclared(ps.KeyedProcessFunction):
 
     def process_element(self, row: Any, ctx: Any) -> None:
         raise NotImplementedError
-
-
-def test_what_a_script_with_a_harness_raises_is_shown_briefly(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
-    monkeypatch.delenv("PENSTOCK_TRACEBACK", raising=False)
-    with pytest.raises(ConfigurationError) as raised:
-        Harness(lambda stream: stream.key_by("user").process(Undeclared()), CLICKS)
-    sys.excepthook(raised.type, raised.value, raised.tb)
-    said = capsys.readouterr().err
-    assert "get_state takes a ValueStateDescriptor" in said
-    assert "Traceback" not in said

@@ -29,7 +29,6 @@ from penstock.engine.graph.logical import live_part
 from penstock.engine.rows import RowConverter, batch_rows
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.snapshot import OperatorSnapshot
-from penstock.error_report import show_errors_briefly
 from penstock.testing.harness.states import HarnessSnapshot, Timer, captured, shared, state_of, timers_of
 from penstock.testing.harness.wiring import Kept, Place, Wiring
 
@@ -94,7 +93,6 @@ class Harness:
         start_ms: int = 0,
         config: JobConfig | None = None,
     ) -> None:
-        show_errors_briefly()
         self._inputs = [one if isinstance(one, Input) else Input(one) for one in inputs]
         if not self._inputs:
             raise ConfigurationError("Harness: give the columns of at least one input")
