@@ -18,6 +18,7 @@ from ray.exceptions import RayActorError
 
 from penstock.actors.checkpoints import Checkpoints
 from penstock.actors.client_view import JobReport
+from penstock.actors.deaths import remark
 from penstock.actors.execution import Execution
 from penstock.actors.log_writer import LogWriter
 from penstock.engine.checkpointing.coordinator import Place
@@ -227,7 +228,7 @@ class BrainShell:
 
     def _as_error(self, error: BaseException) -> PenstockError:
         if isinstance(error, RayActorError):
-            return WorkerLostError(f"a process of the job died while it was deployed: {error}")
+            return WorkerLostError(f"a process of the job died while it was deployed{remark(error)}")
         return located(error, self.name, 0)
 
     def _answer(self, request: int, outcome: str | float | bool | PenstockError) -> None:

@@ -18,6 +18,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.cluster import is_embedded
+from penstock.actors.deaths import remark
 from penstock.actors.driver_logging import with_driver_logging
 from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
@@ -177,7 +178,7 @@ class RayJob(JobHandle):
             time.sleep(_AGAIN_SECONDS)
             return again()
         except RayError as error:
-            self._lost = str(error)
+            self._lost = remark(error)
             return None
 
     def _follow(self, view: ClientView) -> None:
@@ -238,7 +239,7 @@ class RayJob(JobHandle):
         remedy = "submit the job again"
         if "ModuleNotFoundError" in self._lost:
             remedy = "install the module on every machine of the cluster, or put its folder on PYTHONPATH there"
-        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy} ({self._lost})")
+        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy}{self._lost}")
         return JobReport(JobStatus.FAILED, error, [])
 
     def _forget_manager(self) -> None:

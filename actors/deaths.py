@@ -1,11 +1,11 @@
-"""What Ray says of a process that died, in one line for people: `Execution` puts it into the error of the subtask."""
+"""What Ray says of processes that died or do not answer, in one line for people: errors of jobs have it."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from ray.exceptions import ActorDiedError, RayActorError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 
 _FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
 _DETAIL: Final = "Worker exit detail: "
@@ -25,3 +25,14 @@ def cause_of_death(died: RayActorError) -> str | None:
     text = " ".join(" ".join(line for line in lines if not _FIELD.match(line)).split())
     known = (text.partition(_DETAIL)[2] or text).partition(_ADVICE)[0]
     return None if known.startswith(_NOBODY_KNOWS) else known or None
+
+
+def remark(error: RayError) -> str:
+    """What Ray knows of why a call has no answer, as ` (...)` behind a message; empty where it knows no more than that.
+
+    Of a process that cannot be reached it tells how its call ended, in the words of gRPC, which help nobody.
+    """
+    if isinstance(error, ActorUnavailableError):
+        return ""
+    why = cause_of_death(error) if isinstance(error, RayActorError) else str(error).strip().partition("\n")[0]
+    return f" ({why})" if why else ""

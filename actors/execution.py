@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deaths import cause_of_death
+from penstock.actors.deaths import cause_of_death, remark
 from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -432,7 +432,7 @@ class Execution:
             if self.actors.get(place) is actor:
                 self.discard(place)
         except RayError as error:
-            lost = WorkerLostError(f"{name} can no longer be watched: {error}")
+            lost = WorkerLostError(f"{name} can no longer be watched{remark(error)}")
             self._tell(ev.TaskFailed(place, attempt, lost))
         finally:
             beating.cancel()

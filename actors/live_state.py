@@ -15,6 +15,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from penstock.actors.deaths import remark
 from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, nearest
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
@@ -152,7 +153,7 @@ def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockE
     first = problems[0]
     if not isinstance(first, RayTaskError):
         raise StateNotReadyError(
-            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again ({first})"
+            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again{remark(first)}"
         ) from first
     if isinstance(first.cause, PenstockError):
         raise first.cause from None
@@ -177,6 +178,6 @@ def live_state(manager: Any, job: str, uid: str, name: str, patience: float = PA
                 raise error.cause from None
             raise JobError(f"job {job!r}: {error}") from error
         except RayError as error:
-            raise StateNotReadyError(f"the manager of job {job!r} does not answer; try again ({error})") from error
+            raise StateNotReadyError(f"the manager of job {job!r} does not answer; try again{remark(error)}") from error
 
     return LiveState(f"job {job!r}, operator {uid!r}, state {name!r}", name, connect, patience)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from penstock.actors.deaths import remark
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, ConfigurationError
 from penstock.savepoints.content import Data, joined
 from penstock.savepoints.paths import check_path, join_url
@@ -116,13 +117,13 @@ class RayBlobs:
         try:
             return ray.get(call(actor))
         except RayActorError as error:
-            raise CheckpointError(f"{self.url}: the process that held the checkpoints died: {error}") from error
+            raise CheckpointError(f"{self.url}: the process that held the checkpoints died{remark(error)}") from error
 
     def _got(self, ref: Any) -> Any:
         try:
             return ray.get(ref)
         except RayError as error:
-            lost = f"{self.url}: a checkpoint is lost with the process that held it: {error}"
+            lost = f"{self.url}: a checkpoint is lost with the process that held it{remark(error)}"
             raise CheckpointCorruptError(lost) from error
 
 

@@ -25,6 +25,7 @@ from ray.exceptions import (
 
 from penstock.actors.client_view import JobReport
 from penstock.actors.cluster_notes import ClusterNotes, Notes
+from penstock.actors.deaths import remark
 from penstock.actors.ended_jobs import end_of, ended_jobs
 from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
@@ -118,7 +119,7 @@ def _await_outliving(name: str, manager: Any) -> None:
     try:
         ray.get(manager.__ray_ready__.remote())
     except RayError as error:
-        raise ClusterError(f"the manager of job {name!r} could not be started: {error}") from error
+        raise ClusterError(f"the manager of job {name!r} could not be started{remark(error)}") from error
 
 
 def _make_room(name: str, deadline: float) -> None:
@@ -233,7 +234,7 @@ class JobControl:
             except RayActorError as error:
                 noted = self._ended()
                 if noted is None:
-                    raise WorkerLostError(f"the manager of job {self.name!r} has gone: {error}") from error
+                    raise WorkerLostError(f"the manager of job {self.name!r} has gone{remark(error)}") from error
                 ended = JobReport(noted.status, None if noted.error is None else JobError(noted.error), [])
         _raise_if_ended_badly(self.name, ended)
 
@@ -417,11 +418,11 @@ def answer_of(call: Any, name: str, seconds: float | None = None) -> Any:
     except GetTimeoutError:
         raise NoAnswerError(f"the manager of job {name!r} does not answer within {seconds:g} s") from None
     except ActorDiedError as error:
-        raise WorkerLostError(f"the manager of job {name!r} has ended before it answered: {error}") from error
+        raise WorkerLostError(f"the manager of job {name!r} has ended before it answered{remark(error)}") from error
     except RayActorError as error:
         raise NoAnswerError(
             f"the manager of job {name!r} does not answer: it is stopped, cut off, or being restarted, which takes a "
-            f"few seconds where the job takes checkpoints ({error})"
+            f"few seconds where the job takes checkpoints{remark(error)}"
         ) from error
 
 

@@ -20,6 +20,8 @@ from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
+    from ray.exceptions import RayError
+
     from penstock.actors.registry import JobControl
     from penstock.actors.task_log import LogLine
     from penstock.savepoints.live_state import LiveState
@@ -204,13 +206,15 @@ class _Watched:
             return None
         return self._end(report.status, None if report.error is None else str(report.error), report.metrics)
 
-    def _lost(self, error: Exception) -> Reading | None:
+    def _lost(self, error: RayError) -> Reading | None:
+        from penstock.actors.deaths import remark
+
         try:
             # The end of a detached job may be written down.
             self.info = self.control.info()
             return Reading(self.info, ())
         except PenstockError:
-            why = f"the job manager's process died, and the job with it ({error})"
+            why = f"the job manager's process died, and the job with it{remark(error)}"
             return self._end(JobStatus.FAILED, why, ())
 
     def _end(self, status: JobStatus, error: str | None, metrics: Sequence[SubtaskMetrics]) -> Reading | None:

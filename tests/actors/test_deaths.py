@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ray.exceptions import ActorDiedError, RayActorError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError
 
-from penstock.actors.deaths import cause_of_death
+from penstock.actors.deaths import cause_of_death, remark
 
 FIELDS = "\n\tclass_name: SubtaskActor\n\tactor_id: 9ffe24c5\n\tpid: 802\n\tnamespace: 8da36b45\n\tip: 192.0.2.2\n"
 WORKER = "The actor is dead because its worker process has died. Worker exit type: "
@@ -37,3 +37,12 @@ def test_the_cause_alone_is_told(said: str, cause: str | None) -> None:
 def test_an_error_where_the_process_began_is_told_whole() -> None:
     text = "The actor died because of an error raised in its creation task, Traceback:\n  line 1\nNo module 'orders'"
     assert cause_of_death(RayActorError(error_msg=text)) == text
+
+
+def test_behind_a_message_stands_what_is_known_and_never_how_a_call_ended() -> None:
+    cut_off = "The client queue is disconnected: RpcError: RPC Error message: Cancelling all calls; code 14"
+    assert remark(ActorUnavailableError(cut_off, None)) == ""
+    assert remark(RayActorError(error_msg=ActorDiedError.BASE_ERROR_MSG + FIELDS + WORKER + KILLED)) == ""
+    died = RayActorError(error_msg=ActorDiedError.BASE_ERROR_MSG + FIELDS + WORKER + MEMORY)
+    assert remark(died) == " (Task was killed due to the node running low on memory. Used: 31 GB)"
+    assert remark(GetTimeoutError("not ready\nmore")) == " (not ready)"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from ray.exceptions import ActorUnavailableError
 
-from penstock.actors.registry import find_job, list_jobs
-from penstock.engine.errors import JobError
+from penstock.actors import registry
+from penstock.actors.registry import answer_of, find_job, list_jobs
+from penstock.engine.errors import JobError, NoAnswerError
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 
@@ -47,3 +49,12 @@ def test_who_mistypes_a_name_is_told_of_one_that_is_near_and_runs_and_never_of_a
         find_job("cd2a6a97")
     with pytest.raises(JobError, match=r"no job 'x-cd2a6a97'; running: orders$"):
         find_job("x-cd2a6a97")
+
+
+def test_a_manager_that_cannot_be_reached_is_told_without_words_of_grpc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(call: object, timeout: float | None = None) -> None:
+        raise ActorUnavailableError("RpcError: RPC Error message: failed to connect to all addresses", None)
+
+    monkeypatch.setattr(registry, "ray", SimpleNamespace(get=get))
+    with pytest.raises(NoAnswerError, match=r"takes a few seconds where the job takes checkpoints$"):
+        answer_of(None, "orders")
