@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import fcntl
 import gc
 import logging
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInstalledError
 
@@ -23,6 +25,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What runs in Java here (Spark, Kafka) lives for minutes: to compile it well, and to collect its garbage by many
 # threads, costs more than that saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# The machine's speed decides nothing in property tests.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
+# As on Python 3.10, the oldest that is supported, the text of such a member is its name on each Python: what writes one
+# into code, paths or messages as a number must say so.
+enum.IntEnum.__str__ = enum.Enum.__str__  # type: ignore[method-assign]
 
 
 # What one process runs, by the name of that share; the first that fits counts. They are begun in this order.
