@@ -191,7 +191,7 @@ def _datetimes(array: pa.Array) -> list[Any]:
 class RowConverter:
     """Makes record batches of rows that a function returned; one lives in one subtask and holds the types.
 
-    With a schema, missing keys are null, and other keys are errors. Without, the first row names the columns,
+    With a schema, every row must have its columns as keys, and no others. Without, the first row names the columns,
     every row must have the same keys, and a column's type is that of its first value (null before).
 
     Args:
@@ -248,33 +248,29 @@ class RowConverter:
 
     def _values(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
         names = [column.name for column in self._columns]
-        if set(map(len, rows)) <= {len(names)}:
-            try:
+        try:
+            if set(map(len, rows)) <= {len(names)}:
                 return [[row[name] for row in rows] for name in names]
-            except KeyError:
-                pass
-        self._check_keys(rows, set(names))
-        return [[row.get(name) for row in rows] for name in names]
+        except KeyError:
+            pass
+        raise self._key_error(rows, names)
 
-    def _check_keys(self, rows: Sequence[Mapping[str, Any]], names: set[str]) -> None:
-        for index, row in enumerate(rows):
-            place = f"{self._where}: row {index}"
-            unknown = [key for key in row if key not in names]
-            missing = [name for name in names if name not in row]
-            if self._declared and unknown:
-                raise RecordError(
-                    f"{place} has the key {unknown[0]!r}, which is not among the declared columns "
-                    f"{', '.join(c.name for c in self._columns)}; add it to returns={{...}}; the row is "
-                    f"{_shown(row)}"
-                )
-            if not self._declared and (unknown or missing):
-                problem = f"has the key {unknown[0]!r}" if unknown else f"lacks the key {min(missing)!r}"
-                raise RecordError(
-                    f"{place} {problem}, unlike the rows before "
-                    f"({', '.join(c.name for c in self._columns)}); return "
-                    "the same keys each time (None for no value), or declare the columns with returns={...}; "
-                    f"the row is {_shown(row)}"
-                )
+    def _key_error(self, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> RecordError:
+        """Of the first row that has other keys than the columns."""
+        index, row = next((index, row) for index, row in enumerate(rows) if row.keys() != set(names))
+        unknown = [key for key in row if key not in names]
+        missing = [name for name in names if name not in row]
+        problem = f"has the key {unknown[0]!r}" if unknown else f"lacks the key {missing[0]!r}"
+        if self._declared and unknown:
+            unlike, remedy = "which is not among the declared columns", "add it to returns={...}"
+        elif self._declared:
+            unlike, remedy = "which is declared; the columns are", "give it, as None where there is no value"
+        else:
+            unlike = "unlike the rows before, which have"
+            remedy = "return the same keys each time (None for no value), or declare the columns with returns={...}"
+        return RecordError(
+            f"{self._where}: row {index} {problem}, {unlike} {', '.join(names)}; {remedy}; the row is {_shown(row)}"
+        )
 
 
 class ColumnConverter:

@@ -85,6 +85,7 @@ def test_map_keeps_timestamps_and_kinds() -> None:
 def test_map_may_change_its_row_and_has_the_declared_types() -> None:
     def function(row: dict[str, Any]) -> dict[str, Any]:
         row["z"] = 5
+        row["w"] = None
         return row
 
     schema = pa.schema([("z", pa.int8()), ("x", pa.int64()), ("w", pa.string())])

@@ -114,7 +114,9 @@ def test_what_cannot_be_called_is_refused() -> None:
 
 def test_results_have_the_declared_columns() -> None:
     schema = pa.schema({"n": pa.int32(), "other": pa.string()})
-    join = JoinJob(CoGroupSpec(TUMBLING, JoinColumns(*SIDES), lambda *_: [{"n": 1}, {"n": 2}], schema))
+    join = JoinJob(
+        CoGroupSpec(TUMBLING, JoinColumns(*SIDES), lambda *_: [{"other": None, "n": n} for n in (1, 2)], schema)
+    )
     join.left((4, 1, 77))
     join.advance(MAX_TIMESTAMP)
     assert join.out.batches[0].data.schema == schema
