@@ -23,6 +23,7 @@
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
+    │   └── ServerError             a server that a connector works with cannot be reached, refuses, or broke off
     ├── ClusterError                the cluster cannot be reached
     │   └── NoRoomError             it has no room for the job: says what is needed and what is there
     └── JobError

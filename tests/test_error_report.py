@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock import error_report
+from penstock.engine import errors
 from penstock.engine.errors import ConfigurationError, JobFailedError, PenstockError, UserCodeError
 from penstock.error_report import own_frames, report, show_errors_briefly
 
@@ -127,6 +128,8 @@ def test_rays_way_of_showing_errors_is_kept_for_those_of_others(monkeypatch: pyt
 
 def test_every_error_says_what_to_do() -> None:
     assert [kind.__name__ for kind in _all(PenstockError) if not kind.remedy] == []
+    tree = str(errors.__doc__).split()
+    assert [kind.__name__ for kind in _all(PenstockError) if kind.__name__ not in tree] == []
     assert report(ConfigurationError("port must be a number")).splitlines()[0] == "port must be a number"
 
 
