@@ -21,7 +21,7 @@ COMPILE_PEER = env -u UV_FIND_LINKS $(CURDIR)/$(BIN)/uv pip compile --quiet --un
 PEER_LOCKS = build bytewax flink quixstreams spark
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-chaos test test-all install-services install-deploy-checks services simulate parity check format docs bench bench-peers lock clean
+.PHONY: help demo demo-chaos test test-all test-oldest install-services install-deploy-checks services simulate parity check format docs bench bench-peers lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,20 @@ test: $(STAMP) ## run the tests
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
 	@scripts/install-services --check
 	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" $(ARGS)
+
+# What types cannot tell of the oldest Python that is supported (the gate's may be newer).
+OLDEST = build/python3.10
+INSTALL_OLDEST = $(BIN)/uv pip install --quiet --python $(OLDEST)/bin/python --no-build-isolation
+
+test-oldest: $(STAMP) $(OLDEST)/.installed ## run the tests of the engine on Python 3.10 (PYTHON=its path)
+	@nice -n 19 $(OLDEST)/bin/python -m pytest -n 2 -p no:cacheprovider -m "not long and not ray" $(or $(ARGS),tests/engine)
+
+$(OLDEST)/.installed: $(LOCK) pyproject.toml
+	@$(BIN)/uv venv --quiet --clear --python $(or $(PYTHON),3.10) $(OLDEST)
+	@$(INSTALL_OLDEST) --require-hashes --only-binary :all: --requirement requirements/build.txt
+	@$(INSTALL_OLDEST) --require-hashes --no-deps --requirement requirements/dev.txt
+	@$(INSTALL_OLDEST) --no-deps --editable .
+	@touch $@
 
 install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
 	@scripts/install-services

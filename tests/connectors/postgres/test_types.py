@@ -139,7 +139,7 @@ def _comparable(name: str, value: Any) -> Any:
         ("timestamp", pa.array([2**62], pa.timestamp("us")), "years 1 to 9999"),
         ("date", pa.array([-(2**30)], pa.date32()), "years 1 to 9999"),
         ("timestamp", pa.array([1], pa.timestamp("ns")), "does not fit the table's timestamp"),
-        ("int not null", pa.array([None], pa.int32()), "a value is null"),
+        ("int not null", pa.array([None], pa.int32()), r"a value is null in row \{.*'v': None\}"),
     ],
 )
 def test_a_value_that_the_table_cannot_hold_fails_before_the_checkpoint(
