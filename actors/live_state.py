@@ -17,7 +17,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from penstock.actors.deaths import remark
 from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, nearest
+from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, UnknownStateError, nearest
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.savepoints.live_rows import LiveRows, ScanFilter
 from penstock.savepoints.live_state import LiveState
@@ -56,7 +56,7 @@ def state_route(
         actors, attempts: of the subtasks that run.
 
     Raises:
-        StateError: there is no such operator.
+        UnknownStateError: there is no such operator.
         StateNotReadyError: some of its subtasks do not run.
     """
     task, operator = one_called(uid, [(task, operator) for task in graph.tasks for operator in task.operators])
@@ -73,12 +73,12 @@ def one_called(uid: str, among: Sequence[tuple[TaskPlan, _Named]]) -> tuple[Task
     """The operator of that uid, or name where no other is called so, with its task.
 
     Raises:
-        StateError: there is none.
+        UnknownStateError: there is none.
     """
     found = [one for one in among if one[1].uid == uid] or [one for one in among if one[1].name == uid]
     if len(found) != 1:
         uids = [operator.uid for _, operator in among]
-        raise StateError(f"the job has no operator {uid!r}{nearest(uid, uids)}; there are {', '.join(uids)}")
+        raise UnknownStateError(f"the job has no operator {uid!r}{nearest(uid, uids)}; there are {', '.join(uids)}")
     return found[0]
 
 

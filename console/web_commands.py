@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,12 +18,13 @@ from penstock.console.cluster import connect_to_running
 from penstock.console.jobs import find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, time_text
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, UnknownOperatorError, nearest
 from penstock.web.export.options import export_options
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
 
 if TYPE_CHECKING:
     from penstock.actors.task_log import LogLine
+    from penstock.engine.job.info import JobInfo
     from penstock.web.why_slow import Reason
 
 _FOLLOW_SECONDS: Final = 1.0
@@ -175,7 +176,7 @@ def logs_command(
     job: Job,
     operator: Annotated[
         str | None,
-        typer.Option("--operator", metavar="NAME", help="Only of operators with this in their name."),
+        typer.Option("--operator", metavar="OPERATOR", help="Only of this one, by its uid or a part of its name."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until the job ends.")] = False,
     address: Address = None,
@@ -188,15 +189,35 @@ def logs_command(
     control = find(job, address, url, output)
     info = control.info()
     names = {task.id: task.name for task in info.tasks}
+    wanted = None if operator is None else _called(operator, info)
     known: dict[tuple[int, int], int] = {}
     for lines in follow_job(control, lambda: control.logs(known), follow and not as_json, _FOLLOW_SECONDS):
         for line in lines:
             known[line.task, line.subtask] = max(known.get((line.task, line.subtask), 0), line.number)
-        said = [line for line in lines if operator is None or operator in (line.operator or names.get(line.task, ""))]
+        said = [line for line in lines if wanted is None or (line.task, line.operator) in wanted]
         if as_json:
             output.result([asdict(line) for line in said], "")
         elif said:
             output.result(None, "\n".join(_log_line(line, info.name, names) for line in said))
+
+
+def _called(operator: str, info: JobInfo) -> Set[tuple[int, str]]:
+    """The task and name of each operator of that uid, else of those with this in their name, as lines have them.
+
+    Raises:
+        UnknownOperatorError: there is none; names those that there are.
+    """
+    among = [(task, one) for task in info.tasks for one in task.operators]
+    found = [(task, one) for task, one in among if one.uid == operator]
+    found = found or [(task, one) for task, one in among if operator in one.name]
+    if not found:
+        known = [one.uid or one.name for _, one in among]
+        raise UnknownOperatorError(
+            f"job {info.name!r} has no operator {operator!r}{nearest(operator, known)}; it has {', '.join(known)}"
+        )
+    # What a process says while none of its operators works is said by the first.
+    unnamed = {(task.id, "") for task, one in found if one is task.operators[0]}
+    return {(task.id, one.name) for task, one in found} | unnamed
 
 
 def _log_line(line: LogLine, job: str, names: Mapping[int, str]) -> str:

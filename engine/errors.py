@@ -18,11 +18,11 @@
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     │   └── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    │   ├── UnknownStateError       a job has no operator, or an operator no state, of the name that was asked for
     │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
-    │       └── NoCheckpointError   there is none to resume from, or not by what the job was told
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
     │   └── ServerError             a server that a connector works with cannot be reached, refuses, or broke off
     ├── ClusterError                the cluster cannot be reached
@@ -243,6 +243,12 @@ class StateError(PenstockError):
     )
 
 
+class UnknownStateError(StateError):
+    """There is no operator, or no state of it, of the name that was asked for."""
+
+    remedy = "Take one of the names that the message gives; `penstock info` lists the operators of a job."
+
+
 class StateNotReadyError(StateError):
     """State of a job cannot be read now: the job starts, recovers or is rescaled, or many ask. Try again."""
 
@@ -266,15 +272,6 @@ class RestoreError(CheckpointError):
     """The state of a checkpoint or savepoint does not fit the program that is to resume from it."""
 
     remedy = "Give operators the uids that they had, or drop their state with allow_non_restored_state=True (-n)."
-
-
-class NoCheckpointError(RestoreError):
-    """There is no checkpoint or savepoint where the job is to resume from; nothing was started."""
-
-    remedy = (
-        "Name a savepoint or a `chk-*` folder that is there (savepoint=, -s PATH), or begin without state: leave "
-        "savepoint and resume out."
-    )
 
 
 class SubtaskError(PenstockError):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.errors import StateError, nearest
+from penstock.engine.errors import StateError, UnknownStateError, nearest
 from penstock.engine.state.capture import TableCapture, merge_rows
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -56,12 +56,12 @@ def stored_name(state: str, names: Sequence[str]) -> str | None:
     """The name of the table that people call `state`; None where it is not there and may yet come.
 
     Raises:
-        StateError: the operator keeps other states only; names them.
+        UnknownStateError: the operator keeps other states only; names them.
     """
     found = next((name for name in names if state in (name, shown_name(name))), None)
     if found is None and names and state not in (shown_name(EVENT_TIMERS), shown_name(PROCESSING_TIMERS)):
         known = [shown_name(name) for name in names]
-        raise StateError(f"there is no state {state!r}{nearest(state, known)}; there are {', '.join(known)}")
+        raise UnknownStateError(f"there is no state {state!r}{nearest(state, known)}; there are {', '.join(known)}")
     return found
 
 

@@ -20,7 +20,7 @@ from penstock.engine.checkpointing.handles import (
     SubtaskHandle,
 )
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
-from penstock.engine.errors import CheckpointError, StateError, nearest
+from penstock.engine.errors import CheckpointError, UnknownStateError, nearest
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -116,7 +116,7 @@ class SavedOperator:
         """The state of a name.
 
         Raises:
-            StateError: there is none; names those that there are.
+            UnknownStateError: there is none; names those that there are.
         """
         for state in self.all_states:
             if name in (state.name, state.stored_name):
@@ -125,7 +125,7 @@ class SavedOperator:
         hint = (
             "" if self.native is None else f" (its keyed state is in {self.native} files; take a savepoint to read it)"
         )
-        raise StateError(
+        raise UnknownStateError(
             f"{self._where} has no state {name!r}{nearest(name, names)}; there are {', '.join(names) or 'none'}{hint}"
         )
 

@@ -16,7 +16,7 @@ from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.task_capture import TaskCapture, in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.elements import MAX_TIMESTAMP, Barrier, Batch, CheckpointMode, EndOfInput, SnapshotKind, Watermark
-from penstock.engine.errors import StateError
+from penstock.engine.errors import UnknownStateError
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.task.router import Router, RouterEdge
@@ -133,11 +133,13 @@ class TaskCheckpoints:
         """The operator of that uid in the chain.
 
         Raises:
-            StateError: there is none.
+            UnknownStateError: there is none.
         """
         links = dict(zip((own for own, _ in self._info.operators), self._links, strict=True))
         if uid not in links:
-            raise StateError(f"operator {uid!r} keeps no state that can be asked for; name one of {', '.join(links)}")
+            raise UnknownStateError(
+                f"operator {uid!r} keeps no state that can be asked for; name one of {', '.join(links)}"
+            )
         return links[uid]
 
     @property

@@ -17,7 +17,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
-from penstock.engine.errors import NoAnswerError, PenstockError, StateNotReadyError
+from penstock.engine.errors import (
+    NoAnswerError,
+    PenstockError,
+    RecordError,
+    StateNotReadyError,
+    UnknownOperatorError,
+    UnknownStateError,
+)
 from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import EVERY_SECONDS, Collector
@@ -72,6 +79,9 @@ def make_app(
             HTTPException: _refused,
             StateNotReadyError: _not_ready,
             NoAnswerError: _not_ready,
+            UnknownStateError: _not_there,
+            UnknownOperatorError: _not_there,
+            RecordError: _unfit,
             PenstockError: _impossible,
             Exception: _failed,
         },
@@ -87,6 +97,14 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _not_ready(request: Request, error: Exception) -> Response:
     return JSONResponse({"errors": [str(error)]}, 503, {"Retry-After": "1"})
+
+
+async def _not_there(request: Request, error: Exception) -> Response:
+    return JSONResponse({"errors": [str(error)]}, 404)
+
+
+async def _unfit(request: Request, error: Exception) -> Response:
+    return JSONResponse({"errors": [str(error)]}, 400)
 
 
 async def _impossible(request: Request, error: Exception) -> Response:

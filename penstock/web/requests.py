@@ -5,11 +5,13 @@ Used by the routes alone. Whatever a client sends, it gets an answer below 500.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
+from penstock.engine.errors import nearest
 from penstock.web.collector import Collector
 from penstock.web.observed import JobView, TaskView
 from penstock.web.security import LONGEST_BODY, Role
@@ -67,6 +69,17 @@ def whole(value: object, name: str, low: int, high: int) -> int:
     if not is_number or not low <= int(text) <= high:
         raise HTTPException(400, f"{name} must be a whole number from {low} to {high}")
     return int(text)
+
+
+def only(query: Iterable[str], *names: str) -> None:
+    """Refuse what a route does not know: a slip of the pen in `key` would give all rows.
+
+    Raises:
+        HTTPException: `query` has another name than `names`.
+    """
+    for name in query:
+        if name not in names:
+            raise HTTPException(400, f"there is no parameter {name[:200]!r}{nearest(name, names)}: {', '.join(names)}")
 
 
 def job_in(request: Request, collector: Collector) -> JobView:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.errors import CheckpointError, RecordError, StateError
+from penstock.engine.errors import CheckpointError, RecordError, StateError, UnknownStateError
 from penstock.savepoints.live_rows import values_of
 from penstock.savepoints.live_state import MOST_KEYS, LiveState
 from penstock.savepoints.reader import Savepoint
@@ -116,7 +116,12 @@ class StateReads:
         return self._cluster.live_state(view.info.id, wanted.uid, wanted.name)
 
     def _saved(self, view: JobView, wanted: StateRead) -> SavedState:
-        return self.cut(view).operator(wanted.uid).state(wanted.name)
+        cut = self.cut(view)
+        try:
+            operator = cut.operator(wanted.uid)
+        except CheckpointError as error:
+            raise UnknownStateError(str(error)) from error
+        return operator.state(wanted.name)
 
 
 def _key_columns(state: SavedState) -> pa.Schema:

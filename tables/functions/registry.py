@@ -14,12 +14,11 @@ from penstock.tables.functions import (
     percentiles,
     strings,
     temporal,
-    variants,
 )
 from penstock.tables.functions.signatures import ScalarFunction
 
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function
-    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants)
+    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts)
     for function in family.FUNCTIONS
 }

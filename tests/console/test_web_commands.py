@@ -48,7 +48,8 @@ def test_a_running_job_is_looked_at(penstock: Penstock, folder: Path, chatty: st
         assert time.monotonic() < deadline
     printed = [line for line in lines("--operator", "saying") if "saw" in line]
     assert "STDOUT chatty_flow/saying/0 saw 0" in printed[0]
-    assert not lines("--operator", "nobody")
+    assert [line for line in lines("--operator", "said") if "saw" in line][: len(printed)] == printed
+    assert "no operator 'sayed' (did you mean 'said'?)" in penstock("logs", "chatty_flow", "--operator", "sayed").err
     assert any("INFO chatty_flow/saying/0 chatty: and logged it" in line for line in lines())
     why = penstock("why", "chatty_flow", "--json").document
     assert (why["kind"], why["sentence"].startswith("Nothing holds it up")) == ("fine", True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pyarrow as pa
 import pytest
 
+from penstock.engine.errors import PenstockError, RecordError, UnknownStateError
 from penstock.web.security import Role
 from penstock.web.state_routes import ARROW
 from tests.web.conftest import TOKENS, Serve
@@ -52,10 +55,31 @@ def test_a_checkpoint_is_read_from_its_files(serve: Serve) -> None:
         ("?limit=0", 400),
         ("?limit=10001", 400),
         ("?key=ann&key=bob", 409),
+        ("?keyy=ann", 400),
     ],
 )
 def test_what_makes_no_sense_is_refused(serve: Serve, query: str, status: int) -> None:
     assert serve().get(STATE + query).status_code == status
+
+
+@pytest.mark.usefixtures("checkpointed")
+@pytest.mark.parametrize("place", ["nobody/visits", "totals/nothing"])
+def test_what_a_checkpoint_does_not_have_is_not_there(serve: Serve, place: str) -> None:
+    answer = serve().get(f"/v1/jobs/orders-1/state/{place}?isolation=checkpoint&key=ann")
+    assert (answer.status_code, "has no" in answer.json()["errors"][0]) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnknownStateError("no such"), 404), (RecordError("'x' is no number"), 400)]
+)
+def test_what_is_asked_for_wrongly_is_no_conflict(
+    serve: Serve, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, error: PenstockError, status: int
+) -> None:
+    def refuse(*asked: str) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(cluster, "live_state", refuse)
+    assert serve().get(f"{STATE}?key=ann").status_code == status
 
 
 def test_values_are_for_operators(serve: Serve) -> None:
