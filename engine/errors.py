@@ -23,6 +23,7 @@
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
+    │       └── NoCheckpointError   there is none to resume from, or not by what the job was told
     ├── SubtaskError                a subtask ended by an error that is none of these: carries its traceback
     │   └── ServerError             a server that a connector works with cannot be reached, refuses, or broke off
     ├── ClusterError                the cluster cannot be reached
@@ -272,6 +273,15 @@ class RestoreError(CheckpointError):
     """The state of a checkpoint or savepoint does not fit the program that is to resume from it."""
 
     remedy = "Give operators the uids that they had, or drop their state with allow_non_restored_state=True (-n)."
+
+
+class NoCheckpointError(RestoreError):
+    """There is no checkpoint or savepoint where the job is to resume from; nothing was started."""
+
+    remedy = (
+        "Name a savepoint or a `chk-*` folder that is there (savepoint=, -s PATH), or begin without state: leave "
+        "savepoint and resume out."
+    )
 
 
 class SubtaskError(PenstockError):

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.connectors import TransactionalSink
-from penstock.engine.errors import ConfigurationError, RestoreError
+from penstock.engine.errors import ConfigurationError, NoCheckpointError
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.handle import DEFAULT_NAME, JobHandle, new_job_id
@@ -95,7 +95,7 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
         allow_non_restored_state: as of `execute`.
 
     Raises:
-        RestoreError: the newest run has left nothing to resume from.
+        NoCheckpointError: no run has left anything to resume from, or the newest has not and an older one has.
         ConfigurationError: the job has no name of its own, or the storage is not there behind a run.
     """
     if resume not in get_args(Resume):
@@ -109,7 +109,7 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
 
     found = state_to_resume(name, storage, savepoints)
     if found is None and resume == "latest":
-        raise RestoreError(
+        raise NoCheckpointError(
             f"job {name!r} cannot be resumed: no run of it has left a checkpoint in {storage}; resume='if-any' "
             "(--resume-if-any) begins without state where there is none"
         )

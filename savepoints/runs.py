@@ -1,16 +1,18 @@
 """The runs of a job by its name: which was the newest, and what it has left to resume from.
 
 The environment asks it for `submit(..., resume="latest")`. It reads what the managers of the runs have written
-down, and never goes back behind what the newest run did: what that run has shown must not be shown again.
+down, and never goes back behind what the newest run did: what that run has shown must not be shown again. Nor does it
+begin without state where an older run has left some.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import RestoreError
+from penstock.engine.errors import NoCheckpointError
 from penstock.engine.job.handle import may_be_id_of
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.manifest import decode_manifest
@@ -60,33 +62,53 @@ def state_to_resume(
         opened: makes a store of a URL.
 
     Returns:
-        None: there was no run, or the newest began without state and has taken no checkpoint.
+        None: no run has left anything, and the newest began without state and has taken no checkpoint.
 
     Raises:
-        RestoreError: the newest run finished, or was cancelled and its checkpoints are gone.
+        NoCheckpointError: the newest run finished, or was cancelled and its checkpoints are gone; or it began without
+            state and has taken no checkpoint, while an older run has left one.
         CheckpointCorruptError: what it has left is damaged.
     """
-    run = max(_runs(name, root_url, opened), key=lambda run: (run.began_ms, run.job_id), default=None)
-    if run is None:
+    runs = sorted(_runs(name, root_url, opened), key=lambda run: (run.began_ms, run.job_id), reverse=True)
+    if not runs:
         return None
-    target = stopped_with(run.folder, opened) or _newest_checkpoint(run.folder)
+    run, *older = runs
+    target = _taken(run, opened)
     if target is not None:
         return target
     end = ended_by(run.folder)
     if end is not None and end.status == JobStatus.FINISHED.value:
         target = None if savepoint_url is None else _last_savepoint(run.job_id, opened(savepoint_url), opened)
         if target is None:
-            raise RestoreError(
+            raise NoCheckpointError(
                 f"job {name!r} cannot be resumed: its newest run, {run.job_id}, has finished, and there is no "
                 f"savepoint that it was stopped with in {savepoint_url or 'a folder of the configuration'}; {_REMEDY}"
             )
         return target
     if any(path == DISCARDED for path, _ in run.folder.list(CLAIMS)):
-        raise RestoreError(
+        raise NoCheckpointError(
             f"job {name!r} cannot be resumed: its newest run, {run.job_id}, was cancelled, and its checkpoints were "
             f"removed (retain_on_cancel=True keeps the newest); {_REMEDY}"
         )
+    if run.started_from is None:
+        _refuse_older(name, run, older, opened)
     return run.started_from
+
+
+def _refuse_older(name: str, run: _Run, older: Sequence[_Run], opened: OpenBlobs) -> None:
+    """Let nobody lose or repeat rows unknowingly, where the newest run has nothing and an older one has."""
+    for other in older:
+        left = _taken(other, opened) or other.started_from
+        if left is not None:
+            raise NoCheckpointError(
+                f"job {name!r} cannot be resumed: its newest run, {run.job_id}, began without state and took no "
+                f"checkpoint, and an older run, {other.job_id}, has left {left}; name that to go on from there "
+                "(savepoint=, -s PATH), or leave resume out to begin without state"
+            )
+
+
+def _taken(run: _Run, opened: OpenBlobs) -> str | None:
+    return stopped_with(run.folder, opened) or _newest_checkpoint(run.folder)
 
 
 def _runs(name: str, root_url: str, opened: OpenBlobs) -> list[_Run]:

@@ -27,7 +27,7 @@ from penstock.engine.errors import (
     CheckpointError,
     ConfigurationError,
     FencedError,
-    RestoreError,
+    NoCheckpointError,
 )
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job.status import JobStatus
@@ -355,7 +355,7 @@ def find_checkpoint(url: str, open_blobs: OpenBlobs = open_blobs, storage: Seque
         storage: URLs of the storage of single operators, where there is any.
 
     Raises:
-        RestoreError: there is no checkpoint or savepoint; says what there is.
+        NoCheckpointError: there is no checkpoint or savepoint; says what there is.
         CheckpointCorruptError: a file of it is missing or damaged. Names the file.
         ConfigurationError: the URL cannot be used.
     """
@@ -373,7 +373,7 @@ def find_manifest(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckpoi
         return _found_in(folder, open_blobs)
     if any(manifest_number(path) is not None for path in paths):
         return FoundCheckpoint(folder.url, _newest_counted(folder))
-    raise RestoreError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
+    raise NoCheckpointError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
 
 
 def files_of(found: FoundCheckpoint, open_blobs: OpenBlobs, storage: Sequence[str] = ()) -> BlobStore:
@@ -433,7 +433,7 @@ def _some(names: Iterable[str]) -> str:
 def _newest_counted(folder: BlobStore) -> CompletedCheckpoint:
     counted = counted_checkpoints(folder)
     if not counted:
-        raise RestoreError(
+        raise NoCheckpointError(
             f"{folder.url} has no checkpoint that counts: what is there was completed by a manager that had been "
             "replaced; name another checkpoint or savepoint"
         )

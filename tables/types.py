@@ -43,6 +43,7 @@ class Kind(enum.Enum):
     MULTISET = "MULTISET"
     MAP = "MAP"
     ROW = "ROW"
+    VARIANT = "VARIANT"
 
 
 INTEGERS: Final = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
@@ -93,6 +94,11 @@ class SqlType:
     def same_as(self, other: SqlType) -> bool:
         """Whether both are equal but for null."""
         return self.with_nullable(True) == other.with_nullable(True)
+
+    def has(self, kind: Kind) -> bool:
+        """Whether it is of a kind, or has a part that is."""
+        parts = (*self.parts, *(field.type for field in self.fields))
+        return self.kind is kind or any(part.has(kind) for part in parts)
 
     @property
     def is_numeric(self) -> bool:
@@ -190,6 +196,7 @@ _FLAT_ARROW: Final = {
     Kind.DATE: pa.date32(),
     Kind.INTERVAL_MONTHS: pa.int32(),
     Kind.INTERVAL_MILLIS: pa.int64(),
+    Kind.VARIANT: pa.string(),
 }
 
 

@@ -47,12 +47,15 @@ _SHARES = {
     # What kills processes of jobs: two of these tests at once would take each other's time.
     "tests/actors/": "cluster",
     "tests/chaos/": "cluster",
+    # One that needs no more of the cluster than its list of processes.
+    "tests/testing/chaos/test_faults.py": "cluster",
     # What needs Kafka, whose clients wait more than they work.
     "tests/connectors/kafka/": "kafka",
     "tests/connectors/test_secrets.py": "kafka",
     "tests/docs/test_tutorial.py": "kafka",
     "tests/examples/": "kafka",
     "tests/perf/test_ysb_kafka.py": "kafka",
+    "tests/testing/services/": "kafka",
     # Long ones, which must not be begun last: the other processes would wait for them in the end.
     "tests/simulation/test_seeds.py": "seeds",
     "tests/simulation/test_mutants.py": "mutants",

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import DataGenSource, FileSink, Sequence, StreamEnvironment
 from penstock.engine.clock import ManualClock
-from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, RestoreError
+from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, NoCheckpointError, RestoreError
 from penstock.engine.job.handle import JobHandle
 from penstock.recovery import checkpoints
 
@@ -85,6 +85,24 @@ def test_the_newest_run_of_that_very_name_counts(tmp_path: Path) -> None:
     assert folder.name in again.restored_from
     assert newest.name == "orders"
     again.cancel()
+
+
+@pytest.mark.parametrize("resume", ["latest", "if-any"])
+def test_what_an_older_run_left_is_named_where_the_newest_began_anew_and_left_nothing(
+    tmp_path: Path, resume: str
+) -> None:
+    first = submit(tmp_path)
+    run_for_a_while(first)
+    first.suspend()
+    submit(tmp_path).suspend()
+    with pytest.raises(NoCheckpointError, match="began without state and took no checkpoint") as refused:
+        submit(tmp_path, resume=resume)
+    (left,) = [str(path) for path in (tmp_path / "checkpoints").glob("*/chk-*")]
+    assert left in str(refused.value)
+    again = submit(tmp_path, savepoint=left)
+    again.suspend()
+    submit(tmp_path, resume=resume).wait()
+    assert written(tmp_path) == list(range(ROWS))
 
 
 def newest_id(folder: Path) -> str:

@@ -6,12 +6,14 @@ the stream of results.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from penstock.engine.api.base import Stream, StreamT
+from penstock.engine.compiled.functions import CompiledFunction
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.functions import OutputTag, Row
 from penstock.engine.rows import Returns, declared_schema
@@ -206,3 +208,12 @@ def _check_expressions(compiled: CompiledPattern, stream: Stream) -> None:
     steps = tuple(Filter(leaf.given) for leaf in compiled.leaves if leaf.is_expression)
     if steps:
         bind(steps, stream.schema, "match")
+    functions = [leaf.given for leaf in compiled.leaves if isinstance(leaf.given, CompiledFunction)]
+    if functions:
+        # Few programs have compiled functions, and all that compiles comes with this.
+        from penstock.engine.operators.compiled import translate_filter
+        from penstock.engine.operators.join_columns import plain_schema
+
+        rows = plain_schema(stream.schema)
+        for function in functions:
+            function.unless_refused(functools.partial(translate_filter, function, rows))

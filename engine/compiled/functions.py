@@ -1,7 +1,7 @@
 """`compiled`: marks a Python function of a row that is to run at the speed of compiled code.
 
-Users decorate functions of `map`, `flat_map` and `filter` with it; the stream API makes specs of
-`operators/compiled.py` of them.
+Users decorate functions of `map`, `flat_map`, `filter`, `reduce` and patterns with it, and keyed functions; the stream
+API makes specs of compiled operators of them.
 """
 
 from __future__ import annotations
@@ -91,11 +91,13 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     """Let `map`, `flat_map`, `filter`, `reduce` or `process` run a function over columns, as plain Python would.
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
-    `or`, `not`, `if`, loops over `range`, `abs`, `int`, `float`, `min` and `max` of two; texts are compared for being
-    equal, kept and passed on; values of other columns are passed on. What is outside of this is refused when the graph
-    is built, with its line, or runs as plain Python where `fallback` allows it. So do batches of few rows, and those
-    that compiled code cannot take (nulls that the function does not test for, results beyond 64 bits, errors): plain
-    Python gives the same rows, or the error with its row.
+    `or`, `not`, `if`, loops over `range`, `abs`, `bool`, `int`, `float`, `min` and `max` of two; texts are compared for
+    being equal, kept and passed on; values of other columns are passed on. What is outside of this is refused when the
+    graph is built, with its line, or runs as plain Python where `fallback` allows it. So do batches of few rows, and
+    those that compiled code cannot take (nulls that the function does not test for, results beyond 64 bits, errors):
+    plain Python gives the same rows, or the error with its row.
+
+    A function that returns a bool may be a condition of a `Pattern`. It is asked of all rows then, as expressions are.
 
     Global variables, and those of functions around it, are constants: they are read when the graph is built, and again
     where a subtask begins. A change behind that is not seen.

@@ -555,11 +555,19 @@ class Translator:
                     return f"(1 if {code} else 0)", INT
                 code, number = self._number(arguments[0])
                 return (code if number == INT else f"to_int({code})"), INT
+            case "bool", 1:
+                code, value = self._expression(arguments[0])
+                if value == BOOL:
+                    return code, BOOL
+                code, number = self._number(arguments[0])
+                return f"({code} != {ZEROS[number]})", BOOL
             case (("min" | "max"), 2):
                 (one, kind), (other, other_kind) = self._number(arguments[0]), self._number(arguments[1])
                 if kind == other_kind:
                     return f"{'smaller' if name == 'min' else 'larger'}({one}, {other})", kind
-        raise self._refused(node, f"`{ast.unparse(node)}` is not compiled", "abs, int, float, min and max of two are")
+        raise self._refused(
+            node, f"`{ast.unparse(node)}` is not compiled", "abs, bool, int, float, min and max of two are"
+        )
 
     def _refused(self, node: ast.AST, reason: str, remedy: str) -> GraphError:
         line = self.lines_before + getattr(node, "lineno", 1)

@@ -378,8 +378,13 @@ class JobProgram:
 
 def _known_schema(graph: LogicalGraph, node: Node) -> pa.Schema | None:
     """The columns that reach the node, by the first of its inputs whose columns are known."""
-    schemas = [graph[edge.source].schema for edge in node.inputs]
+    schemas = [_columns_of(graph, edge) for edge in node.inputs]
     return next((schema for schema in schemas if schema is not None), None)
+
+
+def _columns_of(graph: LogicalGraph, edge: Edge) -> pa.Schema | None:
+    source = graph[edge.source]
+    return source.schema if edge.tag is None else source.sides.get(edge.tag)
 
 
 def resolve_parallelisms(

@@ -6,12 +6,14 @@ guarantees that a value that cannot be computed ends as a `RecordError` with the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
+from penstock.engine.direct_expressions import direct_steps
 from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, RecordError
 from penstock.engine.expressions import Filter, Step, apply, bind, describe, failing_row
@@ -72,6 +74,7 @@ class BoundSteps:
         self._where = ""
         self._input: pa.Schema | None = None
         self._output: pa.Schema | None = None
+        self._direct = direct_steps(self._steps)
 
     def open(self, context: OperatorContext) -> None:
         """Take the operator's name and subtask, for messages."""
@@ -87,6 +90,10 @@ class BoundSteps:
         if self._output is None or not batch.data.schema.equals(self._input):
             self._output = bind(self._steps, batch.data.schema, self._where)
             self._input = batch.data.schema
+        if self._direct is not None:
+            # Which row it is, and why, narwhals' way says.
+            with contextlib.suppress(Exception):
+                return self._direct.apply(batch, self._output)
         try:
             return apply(self._steps, batch, self._output)
         except PenstockError:

@@ -6,12 +6,15 @@ A condition is a value without state: the same answers of its leaves give the sa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from penstock.engine.compiled.functions import CompiledFunction
 from penstock.engine.errors import PatternError
+from penstock.engine.texts import function_name
 
 if TYPE_CHECKING:
     from penstock.engine.expressions import Expr
@@ -87,13 +90,18 @@ class Leaf:
 
     Args:
         given: the test.
-        is_expression: whether it is a column expression, which is asked of whole batches.
+        is_expression: whether it is a column expression.
         is_iterative: whether it takes a `MatchContext`.
     """
 
     given: Any
     is_expression: bool = False
     is_iterative: bool = False
+
+    @property
+    def is_columnar(self) -> bool:
+        """Whether it is asked of whole batches: an expression, or a compiled function of the row."""
+        return self.is_expression or isinstance(self.given, CompiledFunction)
 
     def test(self, probe: Probe) -> bool:
         return probe.holds(self)
@@ -184,7 +192,19 @@ def condition_of(verb: str, given: object) -> Leaf:
             f"{verb}: a condition is an expression such as col('price') > 3, a function of the row (a dict), or a "
             f"function of the row and the match so far, not {given!r:.200}"
         )
+    if isinstance(given, CompiledFunction):
+        compiled = given.unless_refused(functools.partial(_compiled_of_row, verb, given))
+        return Leaf(given.function, is_iterative=True) if compiled is None else Leaf(compiled)
     return Leaf(given, is_iterative=_takes_context(verb, given))
+
+
+def _compiled_of_row(verb: str, function: CompiledFunction[Any]) -> CompiledFunction[Any]:
+    if _takes_context(verb, function.function):
+        raise PatternError(
+            f"{verb}: {function_name(function)} is compiled, and takes the match so far; compiled conditions take the "
+            "row alone, so drop @compiled"
+        )
+    return function
 
 
 def _takes_context(verb: str, function: Callable[..., object]) -> bool:

@@ -74,7 +74,7 @@ def tier(pattern: CompiledPattern) -> str:
         return "columns, compiled where there are many rows"
     if pattern.is_iterative:
         return "objects, asking functions of the match so far"
-    if any(not leaf.is_expression for leaf in pattern.leaves):
+    if any(not leaf.is_columnar for leaf in pattern.leaves):
         return "objects, asking functions of the row"
     return "objects, over answers of columns"
 

@@ -35,13 +35,13 @@ _SKIPS: Final = {
 
 
 def fits(pattern: CompiledPattern) -> bool:
-    """Whether the machine can run a pattern: no function is asked, and no match may fail the job."""
+    """Whether the machine can run a pattern: no function is asked row by row, and no match may fail the job."""
     if len(pattern.leaves) > _MOST_LEAVES or len(pattern.states) > _MOST_STATES or pattern.skip.throws_on_miss:
         return False
     # The plans of all answers that may come.
     if len(pattern.states) << min(len(pattern.leaves), 20) > _MOST_PLANS:
         return False
-    return all(leaf.is_expression for leaf in pattern.leaves)
+    return all(leaf.is_columnar for leaf in pattern.leaves)
 
 
 class Machine:

@@ -224,7 +224,7 @@ class _Probe:
 
     def holds(self, leaf: Leaf) -> bool:
         number = self._numbers[leaf]
-        if leaf.is_expression:
+        if leaf.is_columnar:
             return bool(self._bits >> number & 1)
         answer = self.answers.get(number)
         if answer is None:

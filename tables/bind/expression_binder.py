@@ -125,6 +125,8 @@ class ExpressionBinder:
     def _unary(self, node: n.Unary) -> Expression:
         if node.operator == "NOT":
             return call("NOT", self.condition(node.operand, "NOT"))
+        if node.operator == "-" and isinstance(node.operand, n.NumberLiteral):
+            return literals.negative(node.operand, self.source)
         operand = self.bind(node.operand)
         if operand.type.kind in t.INTERVALS:
             if node.operator == "-" and isinstance(operand, Constant) and operand.value is not None:

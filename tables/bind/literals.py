@@ -27,7 +27,7 @@ def number(literal: n.NumberLiteral, source: SqlText) -> Constant:
     Raises:
         SqlValidationError: more digits than DECIMAL holds.
     """
-    text = literal.text
+    text = literal.text.removesuffix(".")
     if "e" in text.lower():
         return Constant(t.DOUBLE.with_nullable(False), float(text))
     if text.isdigit():
@@ -36,12 +36,28 @@ def number(literal: n.NumberLiteral, source: SqlText) -> Constant:
             return Constant(t.INT.with_nullable(False), value)
         if value < 2**63:
             return Constant(t.BIGINT.with_nullable(False), value)
-    exact = decimal.Decimal(text)
-    scale = max(0, -int(exact.as_tuple().exponent))
-    precision = max(len(exact.as_tuple().digits), scale)
+    # As in Calcite, each digit that is written counts: 0.1 is a DECIMAL(2, 1).
+    whole, _, fraction = text.partition(".")
+    precision = len(whole) + len(fraction)
     if precision > t.MAX_PRECISION:
         raise source.invalid(literal.at, f"a number has at most {t.MAX_PRECISION} digits; write it with an exponent")
-    return Constant(SqlType(Kind.DECIMAL, False, max(precision, 1), scale), exact)
+    return Constant(SqlType(Kind.DECIMAL, False, precision, len(fraction)), decimal.Decimal(text))
+
+
+def negative(literal: n.NumberLiteral, source: SqlText) -> Constant:
+    """The same behind a minus: the smallest INT and BIGINT have one digit less than what they negate needs.
+
+    Raises:
+        SqlValidationError: as for `number`.
+    """
+    found = number(literal, source)
+    if found.type.kind in t.EXACT and not found.type.scale:
+        value = -int(found.value)  # type: ignore[call-overload]
+        for kind, bits in ((t.INT, 32), (t.BIGINT, 64)):
+            if value >= -(2 ** (bits - 1)):
+                return Constant(kind.with_nullable(False), value)
+    assert isinstance(found.value, int | float | decimal.Decimal), "it is a number"
+    return Constant(found.type, -found.value)
 
 
 def temporal(literal: n.TemporalLiteral, source: SqlText) -> Constant:

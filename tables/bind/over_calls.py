@@ -133,7 +133,7 @@ class OverCalls:
         return _OverCall(window, lag, (arguments[0],), None)
 
     def _with_default(self, entry: _OverCall, node: n.Call) -> Expression:
-        """LAG with its default where there is no such row before, which LAG of a constant tells."""
+        """LAG with its default where there is no such row before, and, as in Flink 2.3, where its value is null."""
         value = self._added(entry)
         if len(node.arguments) < 3:
             return value
@@ -143,9 +143,7 @@ class OverCalls:
             raise self._source.invalid(
                 node.arguments[2].at, f"the default of LAG is {default.type}, and its values are {value.type}; cast it"
             )
-        one = Constant(t.INT.with_nullable(False), 1)
-        marked = replace(entry, call=replace(entry.call, type=t.INT), arguments=(one,))
-        is_missing = call("IS_NULL", self._added(marked))
+        is_missing = call("IS_NULL", value)
         kind = common.with_nullable(True)
         return Conditional(kind, ((is_missing, converted(default, kind)),), converted(value, kind))
 

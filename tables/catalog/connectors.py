@@ -17,6 +17,7 @@ from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
+from penstock.tables.types import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,7 @@ class Connectors:
             SqlValidationError: it is only looked up.
         """
         connector = self.of(table)
+        _check_read(table, columns)
         if isinstance(connector, ScanConnector):
             return connector.scan(table, columns)
         raise _refused(
@@ -225,6 +227,13 @@ class Connectors:
         Raises:
             SqlValidationError: it cannot be.
         """
+        variant = _variant_in(columns)
+        if variant is not None and any(key.endswith("format") for key in table.options):
+            raise _refused(
+                table,
+                f"cannot be written to: no format has VARIANT, which column {variant!r} is; declare it STRING and "
+                "write JSON_STRING(...)",
+            )
         return self._written(table).sink(table, columns)
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
@@ -234,6 +243,7 @@ class Connectors:
             SqlValidationError: it cannot be asked for rows by key.
         """
         connector = self.of(table)
+        _check_read(table, columns)
         if isinstance(connector, LookupConnector):
             return connector.lookup(table, columns, keys)
         raise _refused(
@@ -247,6 +257,20 @@ class Connectors:
         if isinstance(connector, SinkConnector):
             return connector
         raise _refused(table, f"cannot be written to: {table.connector!r} is read only")
+
+
+def _variant_in(columns: Columns) -> str | None:
+    return next((column.name for column in columns if column.type.has(Kind.VARIANT)), None)
+
+
+def _check_read(table: CatalogTable, columns: Columns) -> None:
+    variant = _variant_in(columns)
+    if variant is not None:
+        raise _refused(
+            table,
+            f"cannot be read: no connector gives VARIANT, which column {variant!r} is; declare it STRING and compute "
+            "PARSE_JSON(...)",
+        )
 
 
 def _refused(table: CatalogTable, problem: str) -> SqlValidationError:

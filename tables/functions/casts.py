@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -26,6 +27,7 @@ from penstock.tables.types import Kind, SqlType, arrow_type
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
+_NO_DIGITS: Final = re.compile(r"[+-]?(NaN|Infinity)")
 _INTEGER_BITS: Final = {Kind.TINYINT: 8, Kind.SMALLINT: 16, Kind.INT: 32, Kind.BIGINT: 64}
 
 
@@ -36,7 +38,11 @@ class CastError(ValueError):
 def castable(given: SqlType, wanted: SqlType) -> bool:
     """Whether CAST takes values of one type to another."""
     one, other = given.kind, wanted.kind
-    if one is Kind.NULL or given.same_as(wanted) or other in t.CHARACTERS:
+    if one is Kind.NULL or given.same_as(wanted):
+        return True
+    if Kind.VARIANT in (one, other):
+        return False
+    if other in t.CHARACTERS:
         return True
     if one in t.CHARACTERS:
         return other in (*t.NUMERIC, *t.TEMPORAL, *t.BYTES_KINDS, Kind.BOOLEAN)
@@ -88,7 +94,9 @@ def cast_values(values: pa.Array, given: SqlType, wanted: SqlType, safe: bool, s
         return _sized_bytes(values, wanted)
     if given.kind in t.TEMPORAL and wanted.kind in t.TEMPORAL:
         return _temporal(values, given, wanted, session)
-    return _nested(values, given, wanted, safe, session)
+    if not safe:
+        return _nested(values, given, wanted, session)
+    return _nested_or_null(values, given, wanted, session)
 
 
 # Texts
@@ -180,9 +188,10 @@ def _integer(text: str, bits: int) -> int:
 
 
 def _floating(text: str) -> float:
-    if "_" in text:
+    # As Java's parser: infinity and NaN have one spelling each.
+    if _NO_DIGITS.fullmatch(text) is None and ("_" in text or not any(sign.isdigit() for sign in text)):
         raise ValueError(text)
-    return float(text.rstrip("dDfF") if text[-1:] in "dDfF" and not text.lower().endswith("inf") else text)
+    return float(text.rstrip("dDfF"))
 
 
 # Numbers
@@ -258,7 +267,19 @@ def _on_first_day(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pa.array(times, pa.timestamp(target.unit))
 
 
-def _nested(values: pa.Array, given: SqlType, wanted: SqlType, safe: bool, session: SessionValues) -> pa.Array:
+def _nested_or_null(values: pa.Array, given: SqlType, wanted: SqlType, session: SessionValues) -> pa.Array:
+    """Collections and rows; one with a part that has no counterpart is null as a whole."""
+    try:
+        return _nested(values, given, wanted, session)
+    except CastError:
+        if len(values) == 1:
+            return pa.nulls(1, arrow_type(wanted))
+    half = len(values) // 2
+    parts = (values.slice(0, half), values.slice(half))
+    return pa.concat_arrays([_nested_or_null(part, given, wanted, session) for part in parts])
+
+
+def _nested(values: pa.Array, given: SqlType, wanted: SqlType, session: SessionValues) -> pa.Array:
     if given.same_as(wanted) or given.kind not in (Kind.ARRAY, Kind.MAP, Kind.ROW):
         return values
     mask = values.is_null()
@@ -266,14 +287,14 @@ def _nested(values: pa.Array, given: SqlType, wanted: SqlType, safe: bool, sessi
         # Of the offsets of a slice, Arrow makes no lists that may be null.
         values = values.take(pa.array(np.arange(len(values))))
     if given.kind is Kind.ARRAY:
-        items = cast_values(values.values, given.parts[0], wanted.parts[0], safe, session)
+        items = cast_values(values.values, given.parts[0], wanted.parts[0], False, session)
         return pa.ListArray.from_arrays(values.offsets, items, mask=mask)
     if given.kind is Kind.MAP:
         keys, items = (
-            cast_values(part, given.parts[place], wanted.parts[place], safe, session)
+            cast_values(part, given.parts[place], wanted.parts[place], False, session)
             for place, part in enumerate((values.keys, values.items))
         )
         return pa.MapArray.from_arrays(values.offsets, keys, items, mask=mask)
     fields = zip(values.flatten(), given.fields, wanted.fields, strict=True)
-    arrays = [cast_values(part, one.type, other.type, safe, session) for part, one, other in fields]
+    arrays = [cast_values(part, one.type, other.type, False, session) for part, one, other in fields]
     return pa.StructArray.from_arrays(arrays, names=[field.name for field in wanted.fields], mask=mask)

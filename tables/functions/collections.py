@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions import variants
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 from penstock.tables.types import Kind, RowField, SqlType
@@ -56,12 +57,14 @@ def _element_type(given: Sequence[SqlType]) -> SqlType:
         return kind.parts[0].with_nullable(True)
     if kind.kind is Kind.MAP:
         return kind.parts[1].with_nullable(True)
-    raise TypeError(f"only arrays and maps have elements, not {kind}")
+    if kind.kind is Kind.VARIANT:
+        return kind.with_nullable(True)
+    raise TypeError(f"only arrays, maps and variants have elements, not {kind}")
 
 
 def _element(call: CallValues) -> pa.Array:
     pairs = zip(call.columns[0].to_pylist(), call.columns[1].to_pylist(), strict=True)
-    pick = _at if call.types[0].kind is Kind.ARRAY else _of_key
+    pick = _PICKS[call.types[0].kind]
     values = [None if one is None or key is None else pick(one, key) for one, key in pairs]
     return pa.array(values, t.arrow_type(call.result))
 
@@ -72,6 +75,13 @@ def _at(values: list[Any], place: int) -> Any:
 
 def _of_key(pairs: list[tuple[Any, Any]], key: Any) -> Any:
     return next((value for held, value in pairs if held == key), None)
+
+
+_PICKS: Final[dict[Kind, Callable[[Any, Any], Any]]] = {
+    Kind.ARRAY: _at,
+    Kind.MAP: _of_key,
+    Kind.VARIANT: variants.element,
+}
 
 
 def _cardinality(call: CallValues) -> pa.Array:

@@ -28,7 +28,7 @@ def sum_of(one: SqlType, other: SqlType) -> SqlType:
 
 def product_of(one: SqlType, other: SqlType) -> SqlType:
     """The type of `one * other`."""
-    return decimal_type(one.precision + other.precision, one.scale + other.scale)
+    return decimal_type(one.precision + other.precision + 1, one.scale + other.scale)
 
 
 def quotient_of(one: SqlType, other: SqlType) -> SqlType:

@@ -46,13 +46,19 @@ class _Written:
     """JSON that is a text already."""
 
     def __init__(self, text: str) -> None:
-        self.text = json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
+        self.text = text
+
+
+def _written(text: str) -> _Written:
+    return _Written(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False))
 
 
 def _plain(value: Any, kind: SqlType) -> Any:
     """A value of Arrow as its JSON has it: maps and rows are objects."""
     if value is None:
         return None
+    if kind.kind is Kind.VARIANT:
+        return _Written(value)
     if kind.kind is Kind.MAP:
         return {str(key): _plain(item, kind.parts[1]) for key, item in value}
     if kind.kind is Kind.ARRAY:
@@ -66,7 +72,7 @@ def _values(call: CallValues, place: int) -> list[Any]:
     """The values behind the keyword at a place."""
     column, kind = call.columns[place + 1].to_pylist(), call.types[place + 1]
     if call.rows and call.columns[place][0].as_py() == _JSON:
-        return [None if value is None else _Written(value) for value in column]
+        return [None if value is None else _written(value) for value in column]
     return [_plain(value, kind) for value in column]
 
 
@@ -135,7 +141,7 @@ def _made(name: str, parameters: tuple[str, ...], evaluate: Callable[[CallValues
 
 
 def _json(call: CallValues) -> pa.Array:
-    return pa.array([None if text is None else _Written(text).text for text in call.columns[0].to_pylist()])
+    return pa.array([None if text is None else _written(text).text for text in call.columns[0].to_pylist()])
 
 
 FUNCTIONS: Final = (

@@ -14,11 +14,12 @@ from penstock.tables.functions import (
     percentiles,
     strings,
     temporal,
+    variants,
 )
 from penstock.tables.functions.signatures import ScalarFunction
 
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function
-    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts)
+    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants)
     for function in family.FUNCTIONS
 }

@@ -7,8 +7,10 @@ over Python values.
 from __future__ import annotations
 
 import base64
+import codecs
 import hashlib
 import re
+import string
 import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -24,6 +26,7 @@ from penstock.tables.functions.signatures import CallValues, ScalarFunction, alw
 _MOST_PATTERNS: Final = 256
 _DECODED_AT_MOST: Final = 100
 """So often URL_DECODE_RECURSIVE decodes again."""
+_UTF_16: Final = "UTF-16"
 _SIMILAR_SIGNS: Final = "%_|*+?{}()[]^-"
 
 
@@ -139,11 +142,8 @@ def _pad(left: bool) -> Callable[[str, int, str], str | None]:
 
 def _regexp_replace(value: str, pattern: str, replacement: str) -> str | None:
     found = _pattern(pattern)
-    try:
-        return None if found is None else found.sub(re.sub(r"\$(\d+)", r"\\\1", replacement), value)
-    except re.error:
-        # The replacement names a group that the pattern has not.
-        return None
+    # What stands for it means itself: Flink knows no groups there.
+    return None if found is None else found.sub(lambda _: replacement, value)
 
 
 def _regexp_extract(value: str, pattern: str, group: int = 0) -> str | None:
@@ -184,7 +184,7 @@ def _locate(sought: str, value: str, start: int = 1) -> int:
 def _split_index(value: str, separator: str, place: int) -> str | None:
     if isinstance(separator, int):
         separator = chr(separator)
-    if place < 0 or not separator:
+    if place < 0 or not separator or not value:
         return None
     parts = value.split(separator)
     return parts[place] if place < len(parts) else None
@@ -192,7 +192,11 @@ def _split_index(value: str, separator: str, place: int) -> str | None:
 
 def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple[str, str | None]]:
     pairs: dict[str, str | None] = {}
-    for part in re.split(between, value):
+    parts = re.split(between, value)
+    while parts and not parts[-1]:
+        # As Java splits: nothing at the end is no part.
+        parts.pop()
+    for part in parts:
         halves = re.split(within, part, maxsplit=1)
         pairs[halves[0]] = halves[1] if len(halves) == 2 else None
     return list(pairs.items())
@@ -233,10 +237,8 @@ def _from_base64(value: str) -> str | None:
 
 
 def _unhex(value: str) -> bytes | None:
-    try:
-        return bytes.fromhex(value if len(value) % 2 == 0 else f"0{value}")
-    except ValueError:
-        return None
+    digits = value if len(value) % 2 == 0 else f"0{value}"
+    return bytes.fromhex(digits) if all(sign in string.hexdigits for sign in digits) else None
 
 
 def _url_decode(value: str) -> str | None:
@@ -300,11 +302,32 @@ def _capitalised(value: str) -> str:
 
 
 def _decode(value: bytes, charset: str) -> str:
+    if charset.upper() == _UTF_16:
+        order = "le" if value.startswith(codecs.BOM_UTF16_LE) else "be"
+        return value.decode(f"utf-16-{order}", "replace").removeprefix("\ufeff")
     return value.decode(charset, "replace")
 
 
 def _encode(value: str, charset: str) -> bytes:
+    if charset.upper() == _UTF_16:
+        # In Java's order of bytes, with a mark before them.
+        return codecs.BOM_UTF16_BE + value.encode("utf-16-be", "replace") if value else b""
     return value.encode(charset, "replace")
+
+
+def _overlay(value: str, new: str, start: int, length: int | None = None) -> str:
+    if not 0 < start <= len(value):
+        return value
+    return value[: start - 1] + new + value[start - 1 + (len(new) if length is None else length) :]
+
+
+def _base64_type(given: Sequence[t.SqlType]) -> t.SqlType:
+    s.text_or_bytes(given)
+    return t.STRING
+
+
+def _to_base64(value: str | bytes) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
 
 
 def _function(
@@ -354,7 +377,7 @@ FUNCTIONS: Final = (
         "OVERLAY",
         (_T, _T, _I, _I),
         t.STRING,
-        lambda v, new, start, n=None: v[: start - 1] + new + v[start - 1 + (len(new) if n is None else n) :],
+        _overlay,
         optional=1,
     ),
     _function("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
@@ -387,7 +410,7 @@ FUNCTIONS: Final = (
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
     _function("URL_DECODE", (_T,), t.STRING, _url_decode),
     _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
-    _function("TO_BASE64", (_T,), t.STRING, lambda v: base64.b64encode(v.encode()).decode()),
+    ScalarFunction("TO_BASE64", (s.ANY,), _base64_type, by_row(_to_base64)),
     _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
     _function("ENCODE", (_T, _T), t.BYTES, _encode),
     _function("DECODE", (s.BINARY, _T), t.STRING, _decode),

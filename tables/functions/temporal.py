@@ -22,7 +22,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
-from penstock.tables.functions.times import local_times, parse_timestamp
+from penstock.tables.functions.times import local_times, parse_date, parse_timestamp
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _MS_OF: Final = {
@@ -88,10 +88,10 @@ _PARTS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
     "HOUR": pc.hour,
     "MINUTE": pc.minute,
     "SECOND": pc.second,
-    "MILLISECOND": lambda values: pc.add(pc.multiply(pc.second(values), 1000), pc.millisecond(values)),
-    "MICROSECOND": lambda values: pc.add(
-        pc.multiply(pc.add(pc.multiply(pc.second(values), 1000), pc.millisecond(values)), 1000), pc.microsecond(values)
-    ),
+    # Of the second, as in Flink: whole seconds are not in them.
+    "MILLISECOND": pc.millisecond,
+    "MICROSECOND": lambda values: pc.add(pc.multiply(pc.millisecond(values), 1000), pc.microsecond(values)),
+    "NANOSECOND": lambda values: pc.round(pc.multiply(pc.subsecond(values), 1e9)).cast(pa.int64()),
     "EPOCH": lambda values: pc.floor_temporal(values, unit="second").cast(pa.timestamp("s")).cast(pa.int64()),
     "CENTURY": lambda values: pc.add(pc.divide(pc.subtract(pc.year(values), 1), 100), 1),
     "DECADE": lambda values: pc.divide(pc.year(values), 10),
@@ -124,11 +124,40 @@ def _part(unit: str) -> s.Evaluate:
 # Rounding to units
 
 
-def _rounded(round_to: Callable[..., pa.Array]) -> s.Evaluate:
+_YEARS_OF: Final = {"DECADE": 10, "CENTURY": 100, "MILLENNIUM": 1000}
+
+
+def _floored(values: pa.Array, unit: str) -> pa.Array:
+    if unit in _YEARS_OF:
+        return _in_years(values, _YEARS_OF[unit], 0)
+    return pc.floor_temporal(values, unit=unit.lower(), **_week_starts(unit))
+
+
+def _ceiled(values: pa.Array, unit: str) -> pa.Array:
+    """The next beginning of a unit; what is one stays, but, as in Flink, for units of many years."""
+    if unit in _YEARS_OF:
+        return _in_years(values, _YEARS_OF[unit], _YEARS_OF[unit])
+    ceiled = pc.ceil_temporal(values, unit=unit.lower(), **_week_starts(unit))
+    # Arrow moves beginnings of months and longer units on.
+    return pc.if_else(pc.equal(_floored(values, unit), values), values, ceiled) if unit in _MONTHS_OF else ceiled
+
+
+def _week_starts(unit: str) -> dict[str, bool]:
+    return {"week_starts_monday": False} if unit == "WEEK" else {}
+
+
+def _in_years(values: pa.Array, span: int, later: int) -> pa.Array:
+    """The first day of the decade, or of the century or millennium, which begin with a year 1."""
+    years = pc.year(values).fill_null(1970).to_numpy()
+    first = 0 if span == 10 else 1
+    begin = (years - first) // span * span + first + later
+    days = (begin - 1970).astype("datetime64[Y]").astype("datetime64[D]")
+    return pa.array(days, mask=values.is_null().to_numpy(zero_copy_only=False)).cast(values.type)
+
+
+def _rounded(round_to: Callable[[pa.Array, str], pa.Array]) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
-        unit = str(s.constant_at(call, 1) or "DAY").lower()
-        values = _local(call, 0)
-        rounded = round_to(values, unit=unit, **({"week_starts_monday": False} if unit == "week" else {}))
+        rounded = round_to(_local(call, 0), str(s.constant_at(call, 1) or "DAY"))
         given = call.types[0]
         if given.kind is Kind.TIMESTAMP_LTZ:
             plain = SqlType(Kind.TIMESTAMP, precision=given.precision)
@@ -267,6 +296,10 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
     for piece, is_field in _tokens(pattern):
         if is_field and set(piece) == {"S"}:
             parts.append(f"{value.microsecond:06d}000"[: len(piece)])
+        elif is_field and piece in ("Q", "QQ"):
+            parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
+        elif is_field and piece == "G":
+            parts.append("AD")
         elif is_field:
             parts.append(value.strftime(_field(piece, pattern)))
         else:
@@ -368,9 +401,18 @@ def _millis_or_none(text: str | None) -> int | None:
 
 def _to_date(call: CallValues) -> pa.Array:
     texts = call.columns[0].to_pylist()
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else ["yyyy-MM-dd"] * call.rows
+    if len(call.columns) == 1:
+        return pa.array([None if text is None else _date_or_none(text) for text in texts], pa.date32())
+    patterns = call.columns[1].to_pylist()
     read = [None if v is None or p is None else read_time(v, p) for v, p in zip(texts, patterns, strict=True)]
     return pa.array([None if v is None else v.date() for v in read], pa.date32())
+
+
+def _date_or_none(text: str) -> datetime.date | None:
+    try:
+        return parse_date(text)
+    except ValueError:
+        return None
 
 
 def _to_timestamp_ltz(call: CallValues) -> pa.Array:
@@ -489,8 +531,8 @@ FUNCTIONS: Final = (
             ("DAYOFWEEK", "DOW"),
         )
     ),
-    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(pc.floor_temporal)),
-    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(pc.ceil_temporal)),
+    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_floored)),
+    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_ceiled)),
     ScalarFunction("WITHOUT_ZONE", (s.LTZ,), always(t.timestamp(3)), _without_zone),
     ScalarFunction("PLUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(1)),
     ScalarFunction("MINUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(-1)),

@@ -57,7 +57,8 @@ _PATTERN: Final = re.compile(
     |(?P<hint>/\*\+.*?\*/)
     |(?P<comment>/\*.*?\*/)
     |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-    |(?P<string>'(?:[^']|'')*')
+    |(?P<string>(?:_[A-Za-z]\w*)?'(?:[^']|'')*')
+    |(?P<unicode>[uU]&'(?:[^']|'')*'(?:\s+(?i:UESCAPE)\s+'[^']')?)
     |(?P<quoted>`(?:[^`]|``)*`)
     |(?P<word>[^\W\d][\w$]*)
     |(?P<sign><>|!=|<=|>=|\|\||=>|/(?!\*)|[-+*%=<>().,;\[\]?:{}|])""",
@@ -96,7 +97,10 @@ def _token(found: re.Match[str], at: int) -> Token | None:
         case "number":
             return Token(TokenKind.NUMBER, text, at, end)
         case "string":
-            return Token(TokenKind.STRING, text[1:-1].replace("''", "'"), at, end)
+            # A character set before it, such as _UTF8, changes nothing: all texts are in Unicode.
+            return Token(TokenKind.STRING, text[text.index("'") + 1 : -1].replace("''", "'"), at, end)
+        case "unicode":
+            return Token(TokenKind.STRING, _of_code_points(text), at, end)
         case "quoted":
             return Token(TokenKind.QUOTED, text[1:-1].replace("``", "`"), at, end)
         case "word":
@@ -104,6 +108,19 @@ def _token(found: re.Match[str], at: int) -> Token | None:
         case "sign":
             return Token(TokenKind.SIGN, text, at, end)
     return None
+
+
+def _of_code_points(text: str) -> str:
+    """What `U&'\\00e9\\+01f600'` means, where another escape than the backslash may be named behind it."""
+    begin = text.index("'") + 1
+    end = re.compile("(?:[^']|'')*").match(text, begin)
+    assert end is not None, "an empty text fits"
+    rest = text[end.end() + 1 :]
+    escape = re.escape(rest[-2] if rest else "\\")
+    digits = re.compile(rf"{escape}(?:\+([0-9a-fA-F]{{6}})|([0-9a-fA-F]{{4}})|({escape}))")
+    return digits.sub(
+        lambda found: found[3] or chr(int(found[1] or found[2], 16)), text[begin : end.end()].replace("''", "'")
+    )
 
 
 def _unreadable(source: SqlText, at: int) -> Exception:

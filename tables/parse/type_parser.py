@@ -18,6 +18,7 @@ _PLAIN: Final = {
     "BIGINT": Kind.BIGINT,
     "FLOAT": Kind.FLOAT,
     "DATE": Kind.DATE,
+    "VARIANT": Kind.VARIANT,
 }
 _OF_LENGTH: Final = {
     "CHAR": (Kind.CHAR, 1),
@@ -29,7 +30,6 @@ _OF_LENGTH: Final = {
 _UNBOUNDED: Final = {"STRING": Kind.VARCHAR, "BYTES": Kind.VARBINARY}
 _REFUSED: Final = {
     "RAW": "serialised Java objects have no meaning here",
-    "VARIANT": "keep such values as STRING with JSON in it, and read them by JSON_VALUE",
     "BITMAP": "use COUNT(DISTINCT ...)",
 }
 _NAMES: Final = (

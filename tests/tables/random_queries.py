@@ -189,7 +189,8 @@ class Queries:
                 f"MIN({column}) {over}",
                 f"COUNT(DISTINCT {column}) {over}",
                 f"LAG({column}) OVER ({partition}ORDER BY {self._order(columns)})",
-                f"LAG({column}, 2, -5) OVER ({partition}ORDER BY {self._order(columns)})",
+                # DuckDB gives the default only where there is no row.
+                f"COALESCE(LAG({column}, 2, -5) OVER ({partition}ORDER BY {self._order(columns)}), -5)",
             )
         )
         values = [*self._some(columns, 2), made]

@@ -22,6 +22,9 @@ def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
     return next(iter(table.collect()))["v"]
 
 
+_TYPES_OF_NUMBERS = "INT NOT NULLBIGINT NOT NULLDECIMAL(3, 1) NOT NULLDECIMAL(13, 1) NOT NULL"
+
+
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [
@@ -143,8 +146,31 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("'50%' SIMILAR TO '50!%' ESCAPE '!'", True),
         ("'500' SIMILAR TO '50!%' ESCAPE '!'", False),
         ("'abab' SIMILAR TO '(ab)+'", True),
-        ("REGEXP_REPLACE('abc', '(b)', '[$1]')", "a[b]c"),
-        ("REGEXP_REPLACE('abc', 'b', '$1')", None),
+        # These are answers of Flink 2.3.
+        ("REGEXP_REPLACE('abc', '(b)', '[$1]')", "a[$1]c"),
+        ("OVERLAY('' PLACING 'XX' FROM 2)", ""),
+        ("SPLIT_INDEX('', 'l', 0)", None),
+        ("STR_TO_MAP('hel', 'l', 'e')", [("h", "")]),
+        ("STR_TO_MAP('')", []),
+        ("ENCODE('ab', 'UTF-16')", b"\xfe\xff\x00a\x00b"),
+        ("DECODE(ENCODE('é', 'UTF-16'), 'UTF-16')", "é"),
+        ("UNHEX('  ')", None),
+        ("TO_BASE64(X'6162')", "YWI="),
+        ("U&'\\00e9\\+01F600' || U&'!0041' UESCAPE '!' || _UTF8'b'", "é😀Ab"),
+        (
+            "TYPEOF(-2147483648) || TYPEOF(-9223372036854775808) || TYPEOF(0.1 + 0.2) || TYPEOF(1 * 1.5)",
+            _TYPES_OF_NUMBERS,
+        ),
+        ("TRY_CAST(ARRAY['1', 'x'] AS ARRAY<INT>)", None),
+        ("TRY_CAST(MAP['a', 'x'] AS MAP<STRING, INT>)", None),
+        ("TRY_CAST('nan' AS DOUBLE)", None),
+        ("TRY_CAST('-Infinity' AS DOUBLE)", -math.inf),
+        ("""PARSE_JSON('{"b": 1.50, "a": [1, 1e3, null, "é", 2.0]}')""", '{"a":[1,1000.0,null,"é",2],"b":1.5}'),
+        ("""JSON_STRING(PARSE_JSON('{"a": [1, 2]}')['a'][2])""", "2"),
+        ("""PARSE_JSON('{"a": 1}')['b'] IS NULL""", True),
+        ("""TRY_PARSE_JSON('{"a": 1, "a": 2}') IS NULL""", True),
+        ("""PARSE_JSON('{"a": 1, "a": 2}', TRUE)""", '{"a":2}'),
+        ("TRY_PARSE_JSON('x')", None),
         ("REGEXP_EXTRACT_ALL('a', '(')", None),
         ("'abc' NOT LIKE '%d%'", True),
         ("CONCAT_WS('-', 'a', CAST(NULL AS STRING), 'b')", "a-b"),
@@ -178,7 +204,19 @@ def test_texts(expression: str, wanted: object) -> None:
         ("TO_TIMESTAMP('soon')", None),
         ("FROM_UNIXTIME(0)", "1970-01-01 00:00:00"),
         ("CONVERT_TZ('2024-07-01 12:00:00', 'UTC', 'Europe/Berlin')", "2024-07-01 14:00:00"),
-        ("TYPEOF(CAST(1 AS DECIMAL(10, 2)) * 2)", "DECIMAL(20, 2) NOT NULL"),
+        ("EXTRACT(MILLISECOND FROM TIMESTAMP '2020-01-01 00:00:58.123')", 123),
+        ("EXTRACT(MICROSECOND FROM TIMESTAMP '2020-01-01 00:00:58.123')", 123_000),
+        ("EXTRACT(NANOSECOND FROM TIMESTAMP '2020-01-01 00:00:58.123')", 123_000_000),
+        ("CAST(CEIL(TIMESTAMP '1970-01-01 00:00:00' TO MONTH) AS STRING)", "1970-01-01 00:00:00"),
+        ("CAST(CEIL(TIMESTAMP '1970-01-01 00:00:00.001' TO YEAR) AS STRING)", "1971-01-01 00:00:00.000"),
+        ("CAST(FLOOR(DATE '2000-12-31' TO CENTURY) AS STRING)", "1901-01-01"),
+        ("CAST(FLOOR(TIMESTAMP '2020-01-31 23:59:58' TO DECADE) AS STRING)", "2020-01-01 00:00:00"),
+        ("CAST(CEIL(DATE '1970-01-01' TO DECADE) AS STRING)", "1980-01-01"),
+        ("CAST(CEIL(DATE '1999-12-31' TO MILLENNIUM) AS STRING)", "2001-01-01"),
+        ("TO_DATE('2020-01-31 23:59:58.123')", datetime.date(2020, 1, 31)),
+        ("TO_DATE('x') IS NULL", True),
+        ("DATE_FORMAT(TIMESTAMP '2020-05-31 23:59:58', 'QQ Q G')", "02 2 AD"),
+        ("TYPEOF(CAST(1 AS DECIMAL(10, 2)) * 2)", "DECIMAL(21, 2) NOT NULL"),
     ],
 )
 def test_times(expression: str, wanted: object) -> None:

@@ -52,7 +52,7 @@ _SECONDS = "RANGE BETWEEN INTERVAL '2' SECOND PRECEDING AND CURRENT ROW"
         ("COUNT(DISTINCT v) FILTER (WHERE k = 'a')", "", [1, 1, 1, 1, 1]),
         ("ARRAY_AGG(v) FILTER (WHERE k = 'a')", _SECONDS, [[3], [3, 3], [3, 3], [3, None], None]),
         ("ARRAY_AGG(v IGNORE NULLS)", _LAST_TWO, [[3], [3, 5], [5, 3], [3], [7]]),
-        ("LAG(v, 1, -1)", "", [-1, 3, 5, 3, None]),
+        ("LAG(v, 1, -1)", "", [-1, 3, 5, 3, -1]),
     ],
 )
 def test_values_of_a_frame(call: str, frame: str, wanted: list[Any], batch_rows: int) -> None:

@@ -19,7 +19,7 @@ from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.operators.keyed import restored_keys
 from penstock.engine.operators.matching.column_state import SavedColumns, from_tables
-from penstock.engine.operators.matching.event_tests import ExpressionTests
+from penstock.engine.operators.matching.event_tests import ColumnTests
 from penstock.engine.operators.matching.match_results import MatchResults, Result
 from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
 from penstock.engine.operators.matching.match_state import EVENTS, MATCHES, STEPS
@@ -69,7 +69,7 @@ class ColumnFinder:
         self._context = context
         self._found = found
         self._machine = Machine(plan.pattern, plan.limits)
-        self._expressions = ExpressionTests(plan.pattern, context)
+        self._column_tests = ColumnTests(plan.pattern, context)
         self._index = KeyIndex()
         self._memory = empty_memory()
         self._rows = RowLog()
@@ -123,7 +123,7 @@ class ColumnFinder:
 
     def _sorted(self, due: TimedRows) -> _Sorted | None:
         """The rows of keys that have partial matches, or that a row may begin one for."""
-        answers, starts = self._machine.answers(self._expressions.bits(due.rows))
+        answers, starts = self._machine.answers(self._column_tests.bits(due.rows))
         numbers, distinct = distinct_of([due.rows.column(name) for name in self._plan.keys])
         slots = self._index.find(distinct)
         wanted = slots >= 0

@@ -1,4 +1,5 @@
-"""Answers the tests of a pattern: expressions for all rows of a batch at once, functions when a matcher asks.
+"""Answers the tests of a pattern: expressions and compiled functions for all rows of a batch at once, other functions
+when a matcher asks.
 
 The operator of `KeyedStream.match` prepares one for the rows that are due. A function is called only where the tests
 before it in its condition leave the answer open, and at most once for one event and one partial match.
@@ -6,28 +7,35 @@ before it in its condition leave the answer open, and at most once for one event
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.compiled.functions import CompiledFunction
+from penstock.engine.compiled.program import Program
 from penstock.engine.elements import Batch
 from penstock.engine.expressions import select
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.compiled import translate_filter
 from penstock.engine.operators.expressions import BoundSteps
 from penstock.engine.patterns.automaton import CompiledPattern
 from penstock.engine.patterns.conditions import Leaf
 from penstock.engine.patterns.partial import PartialMatch
 from penstock.engine.patterns.plans import Ask
+from penstock.engine.rows import batch_rows
 
 Bits: TypeAlias = npt.NDArray[Any]
 """For each row an int whose bit i is the answer of the i-th test; Python's own ints where there are more than 62."""
 _WORD_BITS = 62
+FEW_ROWS: Final = 64
+"""Batches of fewer rows cost less row by row."""
 
 
-class ExpressionTests:
-    """The expressions of a pattern.
+class ColumnTests:
+    """The tests of a pattern that are asked of whole batches: its expressions and compiled functions.
 
     Args:
         pattern: the automaton.
@@ -36,6 +44,11 @@ class ExpressionTests:
 
     def __init__(self, pattern: CompiledPattern, context: OperatorContext) -> None:
         given = [(number, leaf.given) for number, leaf in enumerate(pattern.leaves) if leaf.is_expression]
+        self._compiled = [
+            (number, _CompiledTest(leaf.given, context))
+            for number, leaf in enumerate(pattern.leaves)
+            if isinstance(leaf.given, CompiledFunction)
+        ]
         self._numbers = [number for number, _ in given]
         self._wide = len(pattern.leaves) > _WORD_BITS
         columns = {f"test_{number}": expression for number, expression in given}
@@ -48,8 +61,11 @@ class ExpressionTests:
 
         Raises:
             RecordError: an expression cannot be computed for a row.
+            UserCodeError: a compiled function fails for a row, also where it is not asked row by row.
         """
         bits: Bits = np.zeros(rows.num_rows, object if self._wide else np.int64)
+        for number, test in self._compiled:
+            bits |= test.answers(rows).astype(bits.dtype) << number
         if self._steps is None:
             return bits
         answers = self._steps.apply(Batch(rows)).data
@@ -57,6 +73,33 @@ class ExpressionTests:
             known = column.fill_null(False) if column.null_count else column
             bits |= known.to_numpy(zero_copy_only=False).astype(bits.dtype) << number
         return bits
+
+
+class _CompiledTest:
+    """One compiled function of the row; batches that compiled code does not take are given to the plain one."""
+
+    def __init__(self, function: CompiledFunction[object], context: OperatorContext) -> None:
+        self._function = function
+        self._context = context
+        self._schema: pa.Schema | None = None
+        self._program: Program | None = None
+
+    def answers(self, rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+        """Whether it is true of each row."""
+        if self._schema != rows.schema:
+            self._schema = rows.schema
+            translation = self._function.unless_refused(partial(translate_filter, self._function, rows.schema))
+            self._program = None if translation is None else Program(translation, rows.schema)
+        found = None if self._program is None or len(rows) < FEW_ROWS else self._program.run(rows)
+        if found is not None:
+            return np.asarray(found[""].to_numpy(zero_copy_only=False))
+        return np.array([self._asked(row) for row in batch_rows(rows, self._context.where)], np.bool_)
+
+    def _asked(self, row: Any) -> bool:
+        try:
+            return bool(self._function.function(row))
+        except Exception as error:
+            raise self._context.user_code_error(error, row) from error
 
 
 class FunctionTests:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.engine.operators.base import Collector, OperatorContext
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.matching.due_rows import DueRows
-from penstock.engine.operators.matching.event_tests import ExpressionTests, FunctionTests
+from penstock.engine.operators.matching.event_tests import ColumnTests, FunctionTests
 from penstock.engine.operators.matching.match_results import MatchResults, Place
 from penstock.engine.operators.matching.match_spec import DROPPED, MatchPlan
 from penstock.engine.operators.matching.match_state import MatchState
@@ -51,7 +51,7 @@ class KeyedFinder:
         self._services = KeyedServices(context, plan.keys, backend)
         self._kept = MatchState(backend, self._pattern, plan.row_type, context.where)
         self._matcher = Matcher(self._pattern, context.where, plan.limits)
-        self._expressions = ExpressionTests(self._pattern, context)
+        self._column_tests = ColumnTests(self._pattern, context)
         self._tests = FunctionTests(self._pattern, context)
         # Larger than those of the state that may be restored.
         self._sequence = context.clock.now_ms() << _SEQUENCE_BITS
@@ -102,7 +102,7 @@ class KeyedFinder:
         return runs
 
     def _due_rows(self, due: TimedRows) -> DueRows:
-        bits = self._expressions.bits(due.rows)
+        bits = self._column_tests.bits(due.rows)
         return DueRows(due, self._plan.keys, bits, self._matcher.starts, self._context.where)
 
     def _run_key(self, run: _Run, rows: DueRows | None, until: int | None) -> None:

@@ -78,6 +78,8 @@ class ColumnSearch:
             slots = np.full((max(most, 2 * len(slots)), column_rules.SLOT_WIDTH), -1, np.int64)
             slots[:, column_rules.TIMED] = column_rules.NO_BOUND
             slots[: len(self._memory.slots)] = self._memory.slots
+        # Arrow's arrays cannot be written to, and numba would compile once more for those that can.
+        work = work._replace(times=_read_only(work.times), answers=_read_only(work.answers))
         done: Done = self._rules.run(self._program, self._memory._replace(slots=slots), work)
         self._memory = done.memory
         return done
@@ -112,6 +114,12 @@ class ColumnSearch:
         from penstock.engine.patterns.rows import column_kernel
 
         return column_kernel
+
+
+def _read_only(numbers: Int64s) -> Int64s:
+    view: Int64s = numbers.view()
+    view.flags.writeable = False
+    return view
 
 
 def _bits(numbers: Iterable[int]) -> int:

@@ -2,8 +2,9 @@
 
 `create_backend("rocksdb", ...)` makes it. Each operator has a database of its own in each subtask, removed when it is
 closed: what survives a failure is in snapshots, which are the same tables as those of `heap`, so each restores what the
-other saved. However many keys there are, it takes some 80 MB of memory beside the snapshot's table. To read and set a
-value takes 5 us of CPU (written just now) to 11 us (in files); `perf/state_memory.py` measures it.
+other saved. However many keys there are, it takes some 80 MB of memory, in checkpoints and restores from them too; the
+tables of a savepoint are held whole. To read and set a value takes 5 us of CPU (written just now) to 11 us (in files);
+`perf/state_memory.py` measures it.
 
 The layout of an entry's key is in `keys.py`, the bytes of values in `codec.py`.
 """

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from struct import Struct
 from typing import Any, Final
@@ -45,7 +45,10 @@ _SST: Final = ".sst"
 _NEEDED: Final = ("CURRENT", "MANIFEST-")
 """What a database cannot be read without, beside its sorted files. Its log is empty: all has been written to them."""
 _CHUNK_ROWS: Final = 32_768
-"""Rows of a table that are Python objects at a time."""
+_CHUNK_BYTES: Final = 8 * 2**20
+"""Of rows of a table that are Python objects at a time: how many, and about how many bytes."""
+_FIRST_ROWS: Final = 256
+"""How many rows are read before it is known how large they are."""
 _LAYOUT: Final = "1"
 """Of the entries and of the metadata; a change of either needs another number, and a reader for both."""
 _LIST: Final = "list"
@@ -110,7 +113,7 @@ class RocksDbCapture:
         """
         states = _Described(self._metadata, self._where)
         with closing(RocksDbReader(self.folder)) as reader:
-            return states.table(reader, name, range(states.max_parallelism), expired_until).data
+            return pa.concat_tables(states.chunks(reader, name, range(states.max_parallelism), expired_until))
 
     def release(self) -> None:
         self._owned.remove()
@@ -118,6 +121,8 @@ class RocksDbCapture:
 
 def read_native(directory: Path, metadata: Mapping[str, str], groups: range) -> dict[str, StateTable]:
     """The keyed tables of all states that the files of a checkpoint hold.
+
+    They may be larger than memory: their rows lie in files, which are gone with whoever holds the tables.
 
     Args:
         directory: where the files are, under the names that the capture gave them. Links are made beside them.
@@ -137,11 +142,24 @@ def read_native(directory: Path, metadata: Mapping[str, str], groups: range) -> 
                 os.symlink(path.absolute(), Path(folder, name))
         try:
             with closing(RocksDbReader(Path(folder))) as reader:
-                return {name: states.table(reader, name, groups, None) for name in states.names}
+                return {
+                    name: _spilled(states.chunks(reader, name, groups), Path(folder, f"table-{number}.arrow"))
+                    for number, name in enumerate(states.names)
+                }
         except PenstockError:
             raise
         except Exception as error:
             raise RestoreError(f"{where} cannot be read: {error}; restore another checkpoint or savepoint") from error
+
+
+def _spilled(chunks: Iterator[pa.Table], path: Path) -> StateTable:
+    """The rows of all chunks, one at least, mapped from the file that they are written to."""
+    first = next(chunks)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as writer:
+        for chunk in chain([first], chunks):
+            writer.write_table(chunk)
+    # What is mapped stays there when the name goes.
+    return StateTable(Redistribution.KEYED, pa.ipc.open_file(pa.memory_map(str(path))).read_all())
 
 
 def table_of(
@@ -159,7 +177,7 @@ def table_of(
         name, expired_until: as for `RocksDbCapture.table`.
         where: operator and subtask, for messages.
     """
-    return _Described(metadata, where).table_of(iter(entries), name, expired_until).data
+    return pa.concat_tables(_Described(metadata, where).chunks_of(iter(entries), name, expired_until))
 
 
 def describe(keys: pa.Schema, max_parallelism: int, states: Sequence[StoredState]) -> dict[str, str]:
@@ -244,22 +262,24 @@ class _Described:
     def names(self) -> Sequence[str]:
         return list(self._states)
 
-    def table(self, reader: RocksDbReader, name: str, groups: range, expired_until: int | None) -> StateTable:
-        """The rows of one state in a range of key groups."""
+    def chunks(
+        self, reader: RocksDbReader, name: str, groups: range, expired_until: int | None = None
+    ) -> Iterator[pa.Table]:
+        """The rows of one state in a range of key groups, in parts that fit memory; one at least."""
         prefix = STATE_ID.pack(self._states[name].number)
         found = reader.scan(prefix + GROUP.pack(groups.start), prefix + GROUP.pack(groups.stop))
-        return self.table_of(found, name, expired_until)
+        return self.chunks_of(found, name, expired_until)
 
-    def table_of(self, found: Iterator[tuple[bytes, bytes]], name: str, expired_until: int | None) -> StateTable:
-        """The rows of entries of one state."""
+    def chunks_of(
+        self, found: Iterator[tuple[bytes, bytes]], name: str, expired_until: int | None
+    ) -> Iterator[pa.Table]:
+        """As `chunks`, of entries of one state."""
         state = self._states[name]
         entries = _Entries(state.descriptor, self._tables, self._places)
+        yield self._tables.write(state.descriptor, StateRows([], [])).data
         # Entries come by key group, so that the chunks behind one another are sorted too.
-        chunks = [
-            self._tables.write(state.descriptor, rows).data for rows in entries.rows(_alive(found, expired_until))
-        ]
-        empty = self._tables.write(state.descriptor, StateRows([], [])).data
-        return StateTable(Redistribution.KEYED, pa.concat_tables(chunks) if chunks else empty)
+        for rows in entries.rows(_alive(found, expired_until)):
+            yield self._tables.write(state.descriptor, rows).data
 
 
 def _stored(described: Mapping[str, Any]) -> StoredState:
@@ -327,13 +347,13 @@ class _Entries:
         places: list[tuple[Key, Namespace]] = []
         lists: list[list[Any]] = []
         times: list[list[int]] = []
-        last, count = b"", 0
+        last, count, size = b"", 0, 0
         for key, data in entries:
             place, rest = self._decode(key)
             if key[:rest] != last:
-                if count >= _CHUNK_ROWS:
+                if count >= _CHUNK_ROWS or size >= _CHUNK_BYTES:
                     yield StateRows(places, lists, touched=times)
-                    places, lists, times, count = [], [], [], 0
+                    places, lists, times, count, size = [], [], [], 0, 0
                 places.append(place)
                 lists.append([])
                 times.append([])
@@ -341,10 +361,14 @@ class _Entries:
             lists[-1].append(self._value_of(data))
             times[-1].extend(self._touched([data]))
             count += 1
+            size += len(data)
         if places:
             yield StateRows(places, lists, touched=times)
 
 
 def _chunks(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
-    for first in entries:
-        yield [first, *islice(entries, _CHUNK_ROWS - 1)]
+    rows = min(_FIRST_ROWS, _CHUNK_ROWS)
+    while chunk := list(islice(entries, rows)):
+        yield chunk
+        size = sum(len(data) for _, data in chunk) // len(chunk)
+        rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(size, 1)))

@@ -107,7 +107,7 @@ class RocksDbStore:
         self._database.write(batch)
 
     def _written_if_full(self, batch: Any) -> Any:
-        if batch.len() < _BATCH_ENTRIES:
+        if batch.len() < _BATCH_ENTRIES and batch.size_in_bytes() < _WRITE_BUFFER_BYTES:
             return batch
         self._database.write(batch)
         return self._rocksdict.WriteBatch(raw_mode=True)

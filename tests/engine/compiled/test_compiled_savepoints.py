@@ -83,6 +83,18 @@ def latest(one: Any, other: Any) -> Any:
     return {**(one if one["n"] > other["n"] else other), "k": one["k"], "total": one["total"] + other["total"]}
 
 
+def seventh(row: Any) -> bool:
+    return bool(row["n"] % 7 == 3)
+
+
+def later(row: Any) -> bool:
+    return bool(row["total"] > 30 and row["n"] % 3 != 0)
+
+
+def matched(match: Any) -> dict[str, Any]:
+    return {"first": match["first"][0]["n"], "last": match["last"][0]["n"]}
+
+
 @dataclass(frozen=True)
 class Functions:
     """The functions of a job, all of them compiled, or none."""
@@ -90,10 +102,13 @@ class Functions:
     process: type[Plain]
     collections: type[PlainCollections]
     reduce: Any
+    conditions: tuple[Any, Any]
 
 
-PLAIN = Functions(Plain, PlainCollections, latest)
-COMPILED = Functions(ps.compiled(Plain), ps.compiled(PlainCollections), ps.compiled(latest))
+PLAIN = Functions(Plain, PlainCollections, latest, (seventh, later))
+COMPILED = Functions(
+    ps.compiled(Plain), ps.compiled(PlainCollections), ps.compiled(latest), (ps.compiled(seventh), ps.compiled(later))
+)
 
 
 def environment(folder: Path, backend: Literal["heap", "rocksdb"]) -> ps.StreamEnvironment:
@@ -106,11 +121,14 @@ def results(env: ps.StreamEnvironment, functions: Functions) -> list[ps.CollectR
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=ROWS, rate=2000)).with_columns(
         k=ps.col("n") % 5, total=ps.col("n") * 2
     )
-    keyed = source.key_by("k")
+    keyed = source.assign_timestamps("n").key_by("k")
+    first, last = functions.conditions
+    pattern = ps.Pattern.begin("first").where(first).followed_by_any("last").where(last).within("200ms")
     return [
         keyed.process(functions.process, returns=RETURNS).uid("process").collect(),
         keyed.process(functions.collections, returns=COLLECTED).uid("collections").collect(),
         keyed.reduce(functions.reduce).uid("reduce").collect(),
+        keyed.match(pattern).select(matched, returns={"first": "int64", "last": "int64"}).uid("match").collect(),
     ]
 
 

@@ -38,7 +38,14 @@ def expressions(draw: Callable[[Any], Any], kind: str, depth: int = 2) -> str:
         of = draw(st.sampled_from(["int", "float"]))
         one, other = (draw(expressions(of, depth - 1)) for _ in range(2))
         sign = draw(st.sampled_from(["<", "<=", "==", "!=", ">", ">="]))
-        forms += [f"({a} and {b})", f"({a} or {b})", f"(not {a})", f"({a} ^ {b})", f"({one} {sign} {other})"]
+        forms += [
+            f"({a} and {b})",
+            f"({a} or {b})",
+            f"(not {a})",
+            f"({a} ^ {b})",
+            f"({one} {sign} {other})",
+            f"bool({one})",
+        ]
     else:
         other = draw(expressions("float" if kind == "int" else "int", depth - 1))
         operators = ["+", "-", "*", "//", "%", "&", "|"] if kind == "int" else ["+", "-", "*", "/"]

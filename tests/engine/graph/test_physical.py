@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from penstock.connectors.datagen import DataGenSource, DataGenSplit, Sequence
+from penstock.connectors.files.sink import FileSink
 from penstock.engine.aggregates.functions import count
 from penstock.engine.api.streams import DataStream
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, MissingColumnError
+from penstock.engine.functions import OutputTag
 from penstock.engine.graph.physical import ChannelPlan, JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.graph.scale import Scale
 from penstock.environment import StreamEnvironment
@@ -283,3 +285,20 @@ def test_a_rescale_over_the_most_says_what_can_be_done_with_a_job_that_runs() ->
     assert program.rescaled(Scale(128)).physical().tasks[-1].parallelism == 128
     with pytest.raises(ConfigurationError, match=r"'orders' cannot be rescaled to 129: .* it to 128 at most, or"):
         program.rescaled(Scale(129))
+
+
+# Sinks
+
+
+def test_a_sink_is_checked_by_the_columns_of_the_side_output_before_it() -> None:
+    late = OutputTag("late", {"name": "string", "size": "int64"})
+
+    def build(env: StreamEnvironment, column: str) -> None:
+        step(spread(env), "a").get_side_output(late).sink_to(FileSink("never", "json", partition_by=[column]))
+
+    env = local_environment()
+    build(env, "name")
+    env.explain()
+    build(env := local_environment(), "n")
+    with pytest.raises(MissingColumnError, match="'n'"):
+        env.explain()

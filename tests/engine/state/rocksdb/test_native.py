@@ -29,6 +29,7 @@ from penstock.engine.state.descriptors import (
     ValueStateDescriptor,
     ttl,
 )
+from penstock.engine.state.rocksdb import native as rocksdb_native
 from penstock.engine.state.rocksdb.backend import RocksDbBackend
 from penstock.engine.state.rocksdb.native import read_native
 from penstock.engine.state.snapshot import KEY_GROUP, StateTable, rows_of_groups
@@ -131,6 +132,28 @@ def test_what_was_read_is_restored_by_every_backend(tmp_path: Path) -> None:
     job.backend.set_current_key(("user 4", 2), None)
     heap.set_current_key(("user 4", 2), None)
     assert count.value() == job.count.value() is not None
+
+
+def test_what_is_read_takes_no_memory_and_comes_in_small_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_native, "_FIRST_ROWS", 4)
+    monkeypatch.setattr(rocksdb_native, "_CHUNK_BYTES", 8 * 50_000)
+    job = Job(tmp_path / "state")
+    for number in range(100):
+        job.backend.set_current_key((f"user {number}", number), None)
+        job.mortal.update("x" * 50_000)
+        job.object.update("y" * 50_000)
+    captured = job.native()
+    saved, before = _saved(captured, tmp_path / "saved"), pa.total_allocated_bytes()
+    tables = read_native(saved, captured.metadata, ALL)
+    assert tables["mortal"].data.nbytes > 5_000_000
+    assert pa.total_allocated_bytes() - before < 100_000
+    for name in ("mortal", "object"):
+        assert max(batch.nbytes for batch in tables[name].data.to_batches()) < 600_000
+    shutil.rmtree(saved)
+    restored = Job(tmp_path / "other")
+    restored.backend.restore(tables)
+    restored.backend.set_current_key(("user 77", 77), None)
+    assert restored.mortal.value() == "x" * 50_000
 
 
 def test_what_has_expired_is_not_restored(tmp_path: Path) -> None:
