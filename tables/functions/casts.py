@@ -47,7 +47,7 @@ def castable(given: SqlType, wanted: SqlType) -> bool:
     if one in t.CHARACTERS:
         return other in (*t.NUMERIC, *t.TEMPORAL, *t.BYTES_KINDS, Kind.BOOLEAN)
     if one in t.NUMERIC:
-        return other in t.NUMERIC or (other is Kind.BOOLEAN and one is not Kind.DECIMAL)
+        return other in (*t.NUMERIC, Kind.BOOLEAN)
     if one is Kind.BOOLEAN:
         return other in t.NUMERIC
     if one in t.BYTES_KINDS:
@@ -203,7 +203,8 @@ def _number(values: pa.Array, given: SqlType, wanted: SqlType) -> pa.Array:
     target = arrow_type(wanted)
     if given.kind is Kind.DECIMAL:
         if wanted.kind in t.APPROXIMATE:
-            return values.cast(pa.float64()).cast(target)
+            # By way of texts: Arrow's own cast misses the nearest number.
+            return values.cast(pa.string()).cast(pa.float64()).cast(target)
         whole = pc.cast(values, pa.decimal128(t.MAX_PRECISION, 0), safe=False)
         return whole.cast(pa.int64(), safe=False).cast(target, safe=False)
     if given.kind in t.APPROXIMATE and wanted.kind in t.INTEGERS:
