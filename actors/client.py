@@ -17,9 +17,9 @@ from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
-from penstock.actors.cluster import is_embedded
 from penstock.actors.deaths import remark
 from penstock.actors.driver_logging import with_driver_logging
+from penstock.actors.embedded import is_embedded, is_lost
 from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
@@ -244,7 +244,9 @@ class RayJob(JobHandle):
 
     def _forget_manager(self) -> None:
         """End it for good, and give back its slots, which Ray keeps as long as this process lives."""
-        # Where the cluster itself is lost, nothing is left to be given back.
+        if is_lost():
+            # Nothing is left to be given back, and Ray would wait for a minute.
+            return
         with contextlib.suppress(RayError):
             ray.kill(self._manager)
             remove_slots(self.job_id)
@@ -367,14 +369,17 @@ class RayJob(JobHandle):
     def _ended_by(self, ends: Any, ending: ObjectRef[Any]) -> JobReport:
         """How the job ended when its manager was asked by `ends`, or, where that does not answer, had to go."""
         deadline = time.monotonic() + _CANCEL_SECONDS
-        while (seconds := deadline - time.monotonic()) > 0:
-            ends.remote()
+        ends.remote()
+        while time.monotonic() < deadline and not is_lost():
+            if not ray.wait([ending], timeout=_LOOK_SECONDS)[0]:
+                continue
             try:
-                ended: JobReport = ray.get(ending, timeout=seconds)
+                ended: JobReport = ray.get(ending)
             except ActorUnavailableError:
                 # It is being restarted, and the new one would resume the job.
                 time.sleep(_AGAIN_SECONDS)
                 ending = self._manager.wait_for_end.remote()
+                ends.remote()
             except RayError:
                 break
             else:

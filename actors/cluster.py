@@ -19,6 +19,7 @@ import ray
 from ray.exceptions import RayError
 
 from penstock.actors.cluster_token import token_problem
+from penstock.actors.embedded import is_embedded
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
@@ -99,13 +100,6 @@ def _is_same(address: str, connected: str) -> bool:
     if any(ipaddress.ip_address(ip.partition("%")[0]).is_loopback for ip in found):
         found |= {"127.0.0.1", ray.util.get_node_ip_address()}  # type: ignore[no-untyped-call]
     return port == own_port and own_host in found
-
-
-def is_embedded() -> bool:
-    """Whether the cluster is one that this process has started."""
-    worker: Any = ray._private.worker
-    node = worker._global_node
-    return node is not None and bool(node.head)
 
 
 @dataclass(frozen=True, slots=True)

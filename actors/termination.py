@@ -1,19 +1,27 @@
 """SIGTERM to a process that waits for its job: an eviction, or a restart of the machine, which the job is to survive.
 
 `RayJob.attached` installs it. The process then ends with code 143, as one that does nothing about the signal. Until it
-waits, and again behind that, `as_signalled` gives the process that code.
+waits, and again behind that, `as_signalled` gives the process that code. Where the signal went to its whole group, its
+own cluster ends beside it: it then has a few seconds, and not the minute for which Ray would wait for the cluster.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+from penstock.actors.embedded import is_embedded, is_lost
+
 EXIT_CODE: Final = 128 + signal.SIGTERM
+_LOOK_SECONDS: Final = 0.1
+_LOST_SECONDS: Final = 5.0
+"""So long behind the end of its cluster, a process that was told to end may do what it does then."""
 
 
 class Termination:
@@ -29,6 +37,7 @@ class Termination:
             SystemExit: always; whoever waits for the job ends it first.
         """
         self.received = True
+        _end_with_cluster()
         raise SystemExit(EXIT_CODE)
 
 
@@ -61,6 +70,7 @@ def as_signalled() -> Iterator[None]:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
+    _end_with_cluster()
     raise SystemExit(EXIT_CODE)
 
 
@@ -71,3 +81,16 @@ def _is_free(handler: object) -> bool:
 
 def _is_of_ray(handler: object) -> bool:
     return str(getattr(handler, "__module__", "")).startswith("ray.")
+
+
+def _end_with_cluster() -> None:
+    """Have the process end soon, should its cluster: whoever then calls Ray does not come back."""
+    if is_embedded():
+        threading.Thread(target=_await_loss, name="end-with-cluster", daemon=True).start()
+
+
+def _await_loss() -> None:
+    while not is_lost():
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(_LOST_SECONDS)
+    os._exit(EXIT_CODE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
+import subprocess
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
 
 import pytest
 
@@ -65,3 +67,19 @@ def test_a_handler_of_the_program_and_other_exits_stay_as_they_are() -> None:
     with pytest.raises(SystemExit) as ended, as_signalled():
         raise SystemExit(3)
     assert ended.value.code == 3
+
+
+def test_a_process_ends_soon_behind_its_own_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    control_service = subprocess.Popen(["sleep", "100"])
+    started = SimpleNamespace(head=True, all_processes={"gcs_server": [SimpleNamespace(process=control_service)]})
+    monkeypatch.setattr("ray._private.worker._global_node", started)
+    ended: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr("penstock.actors.termination._LOST_SECONDS", 0.0)
+    monkeypatch.setattr("os._exit", ended.put)
+    _begin(signalled=False)
+    with pytest.raises(SystemExit):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.empty()
+    control_service.kill()
+    control_service.wait()
+    assert ended.get(timeout=30) == 143

@@ -1,0 +1,30 @@
+"""The Ray cluster that this process has started inside itself: whether there is one, and whether it is still there.
+
+Whoever is told to end asks: SIGTERM to a whole group of processes (`timeout`, systemd, a terminal that closes) ends the
+cluster, too, and Ray would wait for it for a minute, and then end this process with a code of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+
+def is_embedded() -> bool:
+    """Whether the cluster is one that this process has started."""
+    return _own_node() is not None
+
+
+def is_lost() -> bool:
+    """Whether this process has started a cluster whose control service (GCS) has ended, so that Ray answers no more."""
+    node = _own_node()
+    started = [] if node is None else node.all_processes.get("gcs_server", [])
+    return any(info.process.poll() is not None for info in started)
+
+
+def _own_node() -> Any:
+    """What Ray has started in this process; None: nothing."""
+    worker: Any = ray._private.worker
+    node = worker._global_node
+    return node if node is not None and node.head else None
