@@ -229,7 +229,9 @@ class CheckpointWriter:
     def _write_checkpoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
         checkpoint, base = capture.barrier.checkpoint, capture.barrier.base
         keys = list(self._tables)
-        written = _each([partial(self._write_table, files, key, base) for key in keys], files.uploads)
+        # Tasks wait for what they are replaced behind: it merges nothing.
+        first = _nothing_to_merge if capture.barrier.replaced else first_to_merge
+        written = _each([partial(self._write_table, files, key, base, first) for key in keys], files.uploads)
         tables = dict(zip(keys, written, strict=True))
         known = self._native.get(base, {})
         # Another attempt wrote those that were restored: the backend may have given their names anew since.
@@ -247,7 +249,9 @@ class CheckpointWriter:
         self._native[checkpoint] = natives
         return handle
 
-    def _write_table(self, files: _Files, key: _TableKey, base: int) -> TableHandle | None:
+    def _write_table(
+        self, files: _Files, key: _TableKey, base: int, first: Callable[[Sequence[int], int], int]
+    ) -> TableHandle | None:
         history = self._tables[key]
         delta = history.delta(base)
         table, rows = delta.table, delta.rows
@@ -255,7 +259,7 @@ class CheckpointWriter:
             rows = self._merged(table, 0, rows, delta.died)
             table = replace(table, segments=())
         elif rows is not None and rows.num_rows:
-            kept = first_to_merge([segment.rows for segment in table.segments], rows.num_rows)
+            kept = first([segment.rows for segment in table.segments], rows.num_rows)
             rows = self._merged(table, kept, rows)
             table = replace(table, segments=table.segments[:kept])
         if rows is not None and rows.num_rows:
@@ -290,6 +294,11 @@ class CheckpointWriter:
         }
         tables = dict(zip(captures, written, strict=True))
         return _handle(capture, tables, natives, files.write_in_flight(capture.in_flight))
+
+
+def _nothing_to_merge(segments: Sequence[int], new: int) -> int:
+    """As `first_to_merge`."""
+    return len(segments)
 
 
 def uids_of(task: TaskPlan) -> list[str]:

@@ -75,8 +75,9 @@ class CapturedSessions:
         """
         if scope is CaptureScope.COMPLETE:
             return None
-        touched = self._touched.cells() if scope is CaptureScope.CHANGES else None
-        if self._since.gives_all(None if touched is None else len(touched), len(self._sessions)) or touched is None:
+        touched = self._touched.cells() if scope.takes_changes else None
+        changed = None if touched is None else len(touched)
+        if self._since.gives_all(changed, len(self._sessions), scope) or touched is None:
             return None
         starts = self._starts_of(touched)
         moved = (starts != _NEVER) & (starts != self._sessions.starts[touched])

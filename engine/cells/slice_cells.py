@@ -148,10 +148,10 @@ class SliceCells:
         """What a capture gives: the cells of slices that have changed, ascending, or None for all that there are."""
         if scope is CaptureScope.COMPLETE:
             return None
-        touched = self._touched.cells() if scope is CaptureScope.CHANGES else None
+        touched = self._touched.cells() if scope.takes_changes else None
         held = sum(len(chunk) for number in self.slices for chunk in self._blocks[0, number].chunks)
         self.settle()
-        return None if self._since.gives_all(None if touched is None else len(touched), held) else touched
+        return None if self._since.gives_all(None if touched is None else len(touched), held, scope) else touched
 
     def settle(self) -> None:
         """What there is now has not changed."""

@@ -268,6 +268,8 @@ class JobBrain:
                 self._commands.on_room()
             case ev.Ticked():
                 if life.checkpoints is not None and life.ending is None:
+                    if self._rescaling.preloading is not None:
+                        life.checkpoints.postpone(life.now)
                     life.checkpoints.tick(life.now)
             case ev.StoreFailed(number, error):
                 self._on_store_failed(number, error)

@@ -249,15 +249,16 @@ class JobCheckpoints:
         """
         self._carry_out(self.coordinator.drain(now.monotonic), now)
 
+    def postpone(self, now: Moment) -> None:
+        """State is being taken in: a periodic one might become the new base, for which all was taken in for nothing."""
+        self.coordinator.postpone(now.monotonic)
+
     def want(self, wanted: Wanted, now: Moment) -> None:
         """Take a checkpoint or savepoint; `settle` will be told what became of it.
 
         Raises:
             CheckpointError: none can be taken now.
         """
-        if wanted.purpose in (Purpose.PRELOAD, Purpose.SWITCH):
-            # A periodic one in between might become the new base, which makes what was preloaded worthless.
-            self.coordinator.postpone(now.monotonic)
         number, said = self.coordinator.request(wanted.kind, now.monotonic, now.ms, wanted.folder, wanted.replaced)
         self._wanted[number] = wanted
         if wanted.purpose.ends_the_job:

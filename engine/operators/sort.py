@@ -105,7 +105,7 @@ class Sort(EmitsAtEnd):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         if self._schema is None or not len(self._rows):
             return OperatorCapture()
-        first = self._captured if request.scope is CaptureScope.CHANGES else None
+        first = self._captured if request.scope.takes_changes else None
         if request.scope is not CaptureScope.COMPLETE:
             self._captured = len(self._rows)
         parts, schema = list(_behind(self._rows.parts, first or 0)), self._schema

@@ -30,8 +30,16 @@ class CaptureScope(enum.Enum):
     """What has changed since the last capture that was no `COMPLETE`; an operator may always give all of it."""
     BASE = "base"
     """All of it; the changes of later captures count from here."""
+    SWITCH = "switch"
+    """`CHANGES` for a live rescale, in which rows wait for the capture: however many they are, as those who take over
+    have what was there before."""
     COMPLETE = "complete"
     """All of it, for a savepoint: what later captures count from stays as it was."""
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether what has changed is enough."""
+        return self in (CaptureScope.CHANGES, CaptureScope.SWITCH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,17 +59,20 @@ class ChangesSinceWhole:
         self._given = 0
         self._whole: int | None = None
 
-    def gives_all(self, changed: int | None, entries: int) -> bool:
+    def gives_all(self, changed: int | None, entries: int, scope: CaptureScope) -> bool:
         """Decide about one capture that counts, and remember it.
 
         Args:
             changed: how many entries have changed; None: not known, or all are asked for.
             entries: how many there are.
+            scope: how much is asked for.
         """
         whole = entries if self._whole is None else self._whole
-        if changed is not None and not are_most(changed, entries) and self._given + changed <= CHANGES_OF_BASE * whole:
-            self._given, self._whole = self._given + changed, whole
-            return False
+        if changed is not None:
+            few = not are_most(changed, entries) and self._given + changed <= CHANGES_OF_BASE * whole
+            if few or (scope is CaptureScope.SWITCH and self._whole is not None):
+                self._given, self._whole = self._given + changed, whole
+                return False
         self._given, self._whole = 0, entries
         return True
 
@@ -138,9 +141,9 @@ class ChangedItems:
             return None
         items = self.items
         self.begin()
-        if scope is CaptureScope.BASE or items is None or are_most(len(items), entries()):
+        if scope is CaptureScope.BASE or items is None:
             return None
-        return items
+        return None if scope is not CaptureScope.SWITCH and are_most(len(items), entries()) else items
 
 
 class ChangedSlots:
@@ -174,7 +177,7 @@ class ChangedSlots:
         marks = self._marks
         self.begin()
         slots = None if scope is CaptureScope.BASE or marks is None else _marked(marks)
-        return None if self._since.gives_all(None if slots is None else len(slots), entries) else slots
+        return None if self._since.gives_all(None if slots is None else len(slots), entries, scope) else slots
 
 
 def _marked(marks: npt.NDArray[np.bool_]) -> Slots:

@@ -362,7 +362,7 @@ class ColumnarBackend(KeyedStateBackend):
     ) -> TableCapture:
         """What is in the column and what is in the heap, either all of both or the changes of both."""
         spaced = kept.capture(scope)
-        whole = scope if scope is not CaptureScope.CHANGES else CaptureScope.BASE
+        whole = CaptureScope.BASE if scope.takes_changes else scope
         slots = state.changed.take(scope if spaced.is_changes and removed else whole, len(self._places.index))
         if slots is None or removed is None:
             if spaced.is_changes:

@@ -140,7 +140,7 @@ class Declared(Generic[_K]):
 
 
 def _unchanged(table: StateTable, scope: CaptureScope, identity: Sequence[str]) -> TableCapture:
-    if scope is not CaptureScope.CHANGES:
+    if not scope.takes_changes:
         return complete_table(table)
     none = table.data.slice(0, 0).append_column(DELETED, pa.array([], pa.bool_()))
     own = tuple(name for name in identity if name in table.data.column_names)

@@ -144,7 +144,8 @@ class HeapValueState(ValueState):
         if scope is not CaptureScope.COMPLETE:
             is_worth_it = self._untracked.next(is_tracked, has_changed_much)
             self._changed, self._deleted = {} if is_worth_it else entries, set()
-        if scope is not CaptureScope.CHANGES or not is_tracked or has_changed_much:
+        gives_all = has_changed_much and scope is not CaptureScope.SWITCH
+        if not scope.takes_changes or not is_tracked or gives_all:
             places, values = list(entries), list(entries.values())
             return CapturedRows(lambda: StateRows(list(map(key_and_namespace, places)), values))
         gone = [place for place in deleted if place not in entries]

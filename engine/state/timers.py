@@ -174,10 +174,10 @@ class TimerQueue:
         if scope is not CaptureScope.COMPLETE:
             self._captured, self._deleted = self._number, set()
         identity = (*keys.names, START, END, _TIME)
-        if scope is CaptureScope.CHANGES and since is not None:
+        if scope.takes_changes and since is not None:
             added = self._registered_since(since)
             gone = [timer for timer in deleted if timer not in self._registered]
-            if not are_most(len(added) + len(gone), len(self._registered)):
+            if scope is CaptureScope.SWITCH or not are_most(len(added) + len(gone), len(self._registered)):
                 changes = [*added, *((timer, 0) for timer in gone)]
                 marks = pa.array([False] * len(added) + [True] * len(gone), pa.bool_())
 

@@ -267,7 +267,7 @@ class TaskCheckpoints:
         info = self._info
         self._captured = max(self._captured, barrier.checkpoint)
         self._settle(barrier.checkpoint)
-        request = CaptureRequest(barrier.checkpoint, self._scope(barrier.kind), barrier.kind)
+        request = CaptureRequest(barrier.checkpoint, self._scope(barrier), barrier.kind)
         operators: list[tuple[str, str, OperatorCapture]] = []
         if self._source is not None and info.source is not None:
             operators.append((*info.source, self._source.capture()))
@@ -290,11 +290,11 @@ class TaskCheckpoints:
         self._begun.append(begun)
         return begun
 
-    def _scope(self, kind: SnapshotKind) -> CaptureScope:
-        if kind is not SnapshotKind.CHECKPOINT:
+    def _scope(self, barrier: Barrier) -> CaptureScope:
+        if barrier.kind is not SnapshotKind.CHECKPOINT:
             return CaptureScope.COMPLETE
         if self._info.incremental and self._has_base:
-            return CaptureScope.CHANGES
+            return CaptureScope.SWITCH if barrier.replaced else CaptureScope.CHANGES
         self._has_base = True
         return CaptureScope.BASE
 

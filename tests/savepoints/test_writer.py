@@ -279,6 +279,18 @@ def test_the_table_is_written_anew_when_four_times_as_much_has_changed_as_it_hol
     assert restored_entries(storage, completed(8, [handle])) == expected
 
 
+def test_nothing_is_merged_while_tasks_wait_to_be_replaced() -> None:
+    storage = Storage()
+    checkpoints = writer(storage, 1, 0)
+    files: list[int] = []
+    for number in range(1, 9):
+        rows = keyed_rows(dict.fromkeys(range(3000), ("x", number)))
+        barrier = Barrier(number, base=number - 1, replaced=frozenset({1}))
+        written = checkpoints.write(capture_of(barrier, keyed_capture(rows, is_changes=number > 1), 0, 1))
+        files.append(len(written.operators[0].tables[STATE].segments))
+    assert files == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
 def test_a_state_that_is_gone_is_empty_and_may_come_back() -> None:
     storage = Storage()
     chain = Chain(storage)

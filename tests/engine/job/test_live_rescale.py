@@ -135,11 +135,12 @@ def test_what_has_changed_is_taken_in_while_the_last_manifest_is_written() -> No
 def test_no_periodic_checkpoint_comes_between() -> None:
     shell = Shell().run()
     shell.wait(0.9)
-    preloading(shell)
-    shell.wait(0.9)
+    preload = preloading(shell)
+    for _ in range(5):
+        shell.wait(0.9)
     assert shell.count(say.Inject) == 1, "it might be a new base"
-    shell.wait(0.2)
-    assert shell.count(say.Inject) == 2, "but it is not put off for long"
+    shell.handle(ev.Preloaded(preload.request, preload.checkpoint.checkpoint))
+    assert shell.count(say.Inject) == 2, "what has changed so long is taken in before tasks stop"
 
 
 def test_they_do_so_again_as_long_as_that_takes_ever_less() -> None:

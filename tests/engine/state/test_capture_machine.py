@@ -16,7 +16,7 @@ from tests.engine.state.backends import GROUPS, KEYS, TTL_MS, Subtask
 from tests.engine.state.saved import Saved, captured_snapshot, contents, snapshot_of
 from tests.engine.state.test_backend_machine import Machine
 
-SCOPES = [CaptureScope.CHANGES] * 3 + [CaptureScope.BASE, CaptureScope.COMPLETE]
+SCOPES = [CaptureScope.CHANGES] * 3 + [CaptureScope.SWITCH, CaptureScope.BASE, CaptureScope.COMPLETE]
 
 
 class CapturingMachine(Machine):

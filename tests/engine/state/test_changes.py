@@ -28,7 +28,7 @@ from penstock.engine.state.descriptors import (
 from tests.engine.state.backends import make_backend
 from tests.engine.state.saved import Saved, contents, snapshot_of
 
-CHANGES, BASE, COMPLETE = (CaptureRequest(1, scope) for scope in CaptureScope)
+CHANGES, BASE, SWITCH, COMPLETE = (CaptureRequest(1, scope) for scope in CaptureScope)
 IN_MEMORY = pytest.mark.parametrize("kind", ["heap", "columnar"])
 VALUE = ValueStateDescriptor("v", "int64")
 LIST = ListStateDescriptor("v", "int64")
@@ -395,6 +395,19 @@ def test_arrays_are_given_again_once_four_times_as_many_rows_have_changed(change
         given.append(log.take(CaptureScope.CHANGES, 1000) is not None)
         assert log.take(CaptureScope.COMPLETE, 1000) is None, "a savepoint changes nothing of that"
     assert given == [*[True] * changes, False, *[True] * changes, False]
+
+
+@IN_MEMORY
+def test_a_switch_gets_what_has_changed_however_much_that_is(kind: str) -> None:
+    backend = make_backend(kind)
+    value = backend.value_state(ValueStateDescriptor("v", "int64"))
+    for capture in (BASE, SWITCH):
+        for key in range(9):
+            backend.set_current_key(key)
+            value.update(key)
+        saved = captured(backend, capture)
+    assert saved.is_changes, "rows would wait for all of it to be written anew, and read"
+    assert saved.rows().num_rows == 9
 
 
 @given(st.lists(st.integers(0, 99)))

@@ -15,7 +15,7 @@ from penstock.engine.state.descriptors import ListStateDescriptor, ValueStateDes
 from tests.engine.operators.functions.functions import Running, RunningSum, at
 from tests.engine.state.saved import Saved, contents, snapshot_of
 
-CHANGES, BASE, _ = (CaptureRequest(1, scope) for scope in CaptureScope)
+CHANGES, BASE, _, _ = (CaptureRequest(1, scope) for scope in CaptureScope)
 
 
 class Remember(KeyedProcessFunction):

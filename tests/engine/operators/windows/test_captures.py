@@ -31,7 +31,7 @@ row = st.tuples(st.integers(-3, LENGTH), keys, st.integers(-5, 5) | st.none())
 step = st.one_of(
     st.lists(row, min_size=1, max_size=6),
     st.integers(0, LENGTH + 20),
-    st.sampled_from([CaptureScope.CHANGES, CaptureScope.CHANGES, CaptureScope.BASE, CaptureScope.COMPLETE]),
+    st.sampled_from([CaptureScope.CHANGES, CaptureScope.SWITCH, CaptureScope.BASE, CaptureScope.COMPLETE]),
     st.just("restore"),
 )
 numbers = {"rows": count(), "total": agg.sum("n"), "least": agg.min("n")}
