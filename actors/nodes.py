@@ -106,6 +106,16 @@ def begin_to_drain(node: str, seconds: float) -> None:
         raise ClusterError(f"Ray does not drain node {node}: {why_not}")
 
 
+def actor_nodes(classes: Collection[str]) -> Mapping[tuple[str, int], Sequence[str]]:
+    """The ids of the nodes that actors of these classes are on, by their class and the id of their process there."""
+    table: dict[str, dict[str, Any]] = ray._private.state.actors()
+    found: dict[tuple[str, int], list[str]] = {}
+    for actor in table.values():
+        if actor["State"] == "ALIVE" and actor["ActorClassName"] in classes:
+            found.setdefault((actor["ActorClassName"], actor["Pid"]), []).append(actor["Address"]["NodeID"])
+    return found
+
+
 def actors_on(node: str, classes: Collection[str]) -> Sequence[str]:
     """The actors of these classes whose processes are on a node, in words."""
     table: dict[str, dict[str, Any]] = ray._private.state.actors()

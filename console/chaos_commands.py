@@ -15,8 +15,9 @@ import typer
 
 from penstock.console.cluster import connect_to_running
 from penstock.console.flows import build, load_flow
-from penstock.console.options import Address, Json, Traceback, output_of
+from penstock.console.options import Json, Traceback, output_of
 from penstock.engine.durations import Duration, parse_duration
+from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
 
 if TYPE_CHECKING:
@@ -53,8 +54,25 @@ def chaos_run_command(
             "rescale, rescale-one, storm, drain. Without it, kills and pauses.",
         ),
     ] = None,
+    during: Annotated[
+        str | None,
+        typer.Option(
+            "--during",
+            metavar="KIND",
+            help="Of one more fault, which fires first, such as storm: the others hit a job that deals with it.",
+        ),
+    ] = None,
     parallelism: Annotated[int, typer.Option("-p", "--parallelism", metavar="N", min=1, help="Of the job.")] = 2,
-    address: Address = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", "--address", metavar="HOST:PORT", help="A Ray cluster that runs; without it, a new one here."
+        ),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="For the checkpoints, where all nodes reach it; without it, a folder here."),
+    ] = None,
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
@@ -65,8 +83,10 @@ def chaos_run_command(
 
     first = random.randrange(_SEEDS) if seed is None else seed
     runs = []
-    with _target(job, duration, parallelism, address) as target:
-        draw = target.draw if kinds is None else partial(target.draw, weights=dict.fromkeys(kinds, 1.0))
+    with _target(job, duration, _Place(parallelism, address, storage)) as target:
+        draw = partial(target.draw, during=during)
+        if kinds is not None:
+            draw = partial(draw, weights=dict.fromkeys(kinds, 1.0))
         plans = [draw(number, duration, faults) for number in range(first, first + schedules)]
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
@@ -92,8 +112,42 @@ class _Target:
     shake: Callable[[ChaosSchedule], ChaosRun]
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where jobs run.
+
+    Args:
+        parallelism: of their operators.
+        address: of the cluster; None: a new one in this process.
+        storage: URL of the folder for their checkpoints; None: a temporary one.
+    """
+
+    parallelism: int
+    address: str | None
+    storage: str | None
+
+    @contextmanager
+    def environments(self) -> Iterator[Callable[[], StreamEnvironment]]:
+        """Makes environments, as often as it is called, on one cluster.
+
+        Raises:
+            ConfigurationError: the cluster is on several machines, and there is no storage that all of them reach.
+        """
+        from penstock.testing.chaos import chaos_environment, quiet_cluster
+        from penstock.testing.chaos.elsewhere import machines
+
+        quiet = quiet_cluster(self.address, max(self.parallelism, _SLOTS))
+        with quiet, tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
+            if self.storage is None and len(found := machines()) > 1:
+                raise ConfigurationError(
+                    f"the cluster is on {len(found)} machines ({', '.join(found)}), which reach no folder of this one: "
+                    "give --storage, a URL that all of them reach, such as s3://bucket/chaos"
+                )
+            yield lambda: chaos_environment(self.storage or folder, self.parallelism)
+
+
 @contextmanager
-def _target(job: str, duration: Duration, parallelism: int, address: str | None) -> Iterator[_Target]:
+def _target(job: str, duration: Duration, place: _Place) -> Iterator[_Target]:
     """A job that runs, or a new one for each schedule."""
     from penstock.testing.chaos import (
         JOBS,
@@ -107,10 +161,10 @@ def _target(job: str, duration: Duration, parallelism: int, address: str | None)
     from penstock.testing.chaos.own_servers import SERVER_JOBS
 
     if job in JOBS:
-        with _environments(parallelism, address) as new:
+        with place.environments() as new:
             yield _Target(ChaosSchedule.random, lambda plan: run_chaos_job(JOBS[job], plan, new(), duration))
     elif job in SERVER_JOBS:
-        with SERVER_JOBS[job]() as served, _environments(parallelism, address) as new:
+        with SERVER_JOBS[job]() as served, place.environments() as new:
             draw = partial(server_schedule, served)
             yield _Target(draw, lambda plan: run_server_job(served, plan, new(), duration))
     elif ":" in job:
@@ -120,22 +174,12 @@ def _target(job: str, duration: Duration, parallelism: int, address: str | None)
             raise typer.BadParameter(
                 f"{job} is an environment; chaos starts it anew for each schedule: name a function"
             )
-        with _environments(parallelism, address) as new:
+        with place.environments() as new:
 
             def shake(plan: ChaosSchedule) -> ChaosRun:
                 return run_chaos_flow(lambda filled: build(target, filled, job), flow.name, plan, new())
 
             yield _Target(ChaosSchedule.random, shake)
     else:
-        connect_to_running(address)
+        connect_to_running(place.address)
         yield _Target(ChaosSchedule.random, lambda plan: ChaosHarness(job, plan).run())
-
-
-@contextmanager
-def _environments(parallelism: int, address: str | None) -> Iterator[Callable[[], StreamEnvironment]]:
-    """Makes environments, as often as it is called, on one cluster."""
-    from penstock.testing.chaos import chaos_environment, quiet_cluster
-
-    quiet = quiet_cluster(address, max(parallelism, _SLOTS))
-    with quiet, tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
-        yield lambda: chaos_environment(folder, parallelism)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,18 +43,19 @@ from perf.keyed_state import (
     until_checkpoints,
     until_full,
 )
+from perf.rescale_steps import steps_since
 from perf.stamps import StampingSink, silence
 
 _NAME: Final = "rescale"
 _SIZE_MB: Final = 100
-_RATE: Final = 1_000_000.0
+_RATE: Final = 400_000.0
 _INTERVAL: Final = 5.0
 _BETWEEN_SECONDS: Final = 3.0
 _SECONDS_A_STEP: Final = 20
 """Of input, for the seconds between two rescales, and those that one takes on a busy machine."""
 _SLOT_CPUS: Final = 0.5
 """So that three slots fit on two cores."""
-_PARALLELISM: Final = (3, 1)
+_PARALLELISM: Final = (3, 2)
 _WAYS: Final[Mapping[str, Callable[[int], ParallelismRequest]]] = {
     "": lambda parallelism: parallelism,
     ", live": lambda parallelism: {STATE: parallelism},
@@ -109,11 +110,13 @@ class Pause:
         said: how long the job stood still, as it says: from the moment at which the checkpoint was begun.
         silent: without rows of the operator: from the last ones of the old subtasks to the first ones of the new.
         seen: from the call, which starts processes first, to the first rows of the new subtasks.
+        steps: of a live one, when the job manager heard of their ends, since it began the last checkpoint.
     """
 
     said: float
     silent: float
     seen: float
+    steps: dict[str, float] = field(default_factory=dict)
 
 
 def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
@@ -124,10 +127,16 @@ def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) 
         "said_ms": summary([pause.said for pause in pauses]),
         "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
         "state_mb": summary(state_mb),
+        **{f"{step}_ms": summary([pause.steps[step] for pause in pauses]) for step in shared_steps(pauses)},
         "output": "exact",
     }
     readings = [_reading([one]) for one in silent]
     return DetailedResult(_NAME, variant, _reading(silent), spread(silent), readings, figures)
+
+
+def shared_steps(pauses: Sequence[Pause]) -> Sequence[str]:
+    """The steps that all of them had."""
+    return [step for step in pauses[0].steps if all(step in pause.steps for pause in pauses)]
 
 
 def _reading(silent: Sequence[float]) -> Reading:
@@ -210,5 +219,8 @@ def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
                 assert silent is not None
                 last, first = silent
                 pauses.append(Pause(said * 1000, (first - last) * 1000, (first - called) * 1000))
+                # The log is written behind what it tells.
+                let_run(job, _BETWEEN_SECONDS / 2)
+                pauses[-1].steps.update(steps_since(Path(folder) / "checkpoints", called))
             check(job.result(), given)
     return pauses, state_mb

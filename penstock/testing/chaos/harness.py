@@ -22,7 +22,8 @@ from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.paths import split_url
 from penstock.testing.chaos import faults
-from penstock.testing.chaos.faults import JobProcess, LiveProcess
+from penstock.testing.chaos.elsewhere import Elsewhere, processes_elsewhere
+from penstock.testing.chaos.local_process import JobProcess
 from penstock.testing.chaos.recoveries import Recoveries
 from penstock.testing.chaos.report import DONE, HARMLESS, NOT_RECOVERED, RECOVERED, REFUSED, ChaosRun, FaultRecord
 from penstock.testing.chaos.schedule import (
@@ -130,7 +131,9 @@ class ChaosHarness:
         self._recoveries = Recoveries()
         self._asking: list[threading.Thread] = []
         self._stopped: list[threading.Thread] = []
+        self._interrupted = threading.Event()
         self._info: JobInfo | None = None
+        self._elsewhere: Elsewhere = {}
         self._started = 0.0
         self._last_fault = 0.0
         self._base = 0
@@ -150,6 +153,9 @@ class ChaosHarness:
                 if self._wait_for(lambda moment=scheduled.at: self._is_due(moment)):  # type: ignore[misc]
                     self._fire(scheduled.fault, record)
             self._settle()
+        except BaseException:
+            self._interrupted.set()
+            raise
         finally:
             self._let_go()
         self._conclude(time.monotonic() - began)
@@ -250,20 +256,21 @@ class ChaosHarness:
         info = self._info
         if info is None:
             raise _NothingYetError("the job did not answer")
+        self._elsewhere = processes_elsewhere()
         match fault:
             case KillSubtask(choices):
                 _check_matched(info, choices)
-                self._kill(faults.choose(faults.living(info), choices), record)
+                self._kill(faults.choose(faults.living(info, self._elsewhere), choices), record)
             case KillManager():
                 record.on_manager = True
                 self._kill([faults.manager(info)], record)
             case KillStandby(draw):
-                found = faults.standby(faults.living(info), draw)
+                found = faults.standby(faults.living(info, self._elsewhere), draw)
                 self._kill([found] if found else [], record)
                 record.outcome = DONE
             case PauseSubtask(seconds, choice):
                 _check_matched(info, [choice])
-                self._stop(faults.choose(faults.living(info), [choice]), seconds, record)
+                self._stop(faults.choose(faults.living(info, self._elsewhere), [choice]), seconds, record)
             case PauseManager(seconds):
                 record.on_manager = True
                 self._stop([faults.manager(info)], seconds, record)
@@ -293,23 +300,34 @@ class ChaosHarness:
         if not processes:
             raise _NothingYetError("the job has no such process")
         with contextlib.ExitStack() as held:
-            live = [held.enter_context(LiveProcess(process)) for process in processes]
+            live = [faults.hold(process, self._elsewhere) for process in processes]
+            for one in live:
+                held.callback(one.close)
             self._mark(record, " and ".join(map(str, processes)))
-            for process in live:
-                process.kill()
+            for one in live:
+                one.kill()
 
     def _stop(self, processes: Sequence[JobProcess], seconds: float, record: FaultRecord) -> None:
         if not processes:
             raise _NothingYetError("the job has no such process")
-        live = LiveProcess(processes[0])
+        live = faults.hold(processes[0], self._elsewhere)
         self._mark(record, str(processes[0]))
         record.outcome = HARMLESS
         record.until = record.fired + seconds + _NOTICED_SECONDS
         live.stop()
-        # By a timer of its own: this thread may just wait for the very process that is stopped.
-        proceeding = threading.Timer(seconds, live.proceed)
-        proceeding.start()
-        self._stopped.append(proceeding)
+        self._later(seconds, live.proceed)
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Act so many seconds later, or when the run is interrupted: by a thread of its own, as this one may just wait
+        for the very process that is stopped."""
+
+        def acted() -> None:
+            self._interrupted.wait(seconds)
+            act()
+
+        acting = threading.Thread(target=acted, name="chaos-later", daemon=True)
+        acting.start()
+        self._stopped.append(acting)
 
     def _kill_node(self, draw: int, record: FaultRecord) -> None:
         cluster, own = self._own_nodes()
@@ -323,9 +341,12 @@ class ChaosHarness:
         node = self._choose_node(sorted(own), draw)
         self._drain(node, seconds, record)
         record.until = record.fired + seconds + _NODE_SECONDS
-        taking = threading.Timer(seconds, lambda: cluster.remove_node(own[node], allow_graceful=False))
-        taking.start()
-        self._stopped.append(taking)
+
+        def take() -> None:
+            if not self._interrupted.is_set():
+                cluster.remove_node(own[node], allow_graceful=False)
+
+        self._later(seconds, take)
 
     def _drain(self, node: str, seconds: float, record: FaultRecord) -> None:
         self._mark(record, f"node {node[:12]}")
@@ -336,7 +357,9 @@ class ChaosHarness:
 
     def _own_nodes(self) -> tuple[Cluster, Mapping[str, Any]]:
         if self._cluster is None:
-            raise _NothingThereError("no Cluster was given whose nodes may be killed")
+            raise _NothingThereError(
+                "only nodes of a ray.cluster_utils.Cluster that is given can be killed; drain one, or end it yourself"
+            )
         return self._cluster, {str(node.node_id): node for node in self._cluster.worker_nodes}
 
     def _choose_node(self, nodes: Sequence[str], draw: int) -> str:
@@ -381,7 +404,7 @@ class ChaosHarness:
         def disturbed() -> None:
             try:
                 with self._one_at_a_time:
-                    _disturb(server, fault)
+                    _disturb(server, fault, self._interrupted.wait)
             except Exception as error:
                 self._run.problems.append(f"{record.fault}: {error}")
             record.until = time.monotonic() + _NOTICED_SECONDS
@@ -442,18 +465,18 @@ def _check_matched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> None:
         raise _NothingThereError(message)
 
 
-def _disturb(server: ChaosServer, fault: ServerFault) -> None:
-    """Do what the fault says; returns when the server serves again."""
+def _disturb(server: ChaosServer, fault: ServerFault, wait: Callable[[float], object]) -> None:
+    """Do what the fault says; returns when the server serves again. `wait`: for so many seconds, or less."""
     match fault:
         case KillServer():
             server.kill()
-            time.sleep(fault.seconds)
+            wait(fault.seconds)
             server.start()
         case RestartServer():
             server.restart()
         case PauseServer():
             server.pause()
-            time.sleep(fault.seconds)
+            wait(fault.seconds)
             server.resume()
 
 

@@ -16,6 +16,8 @@ from penstock.engine.errors import ConfigurationError, nearest
 
 _DRAWS: Final = 2**31
 _SHORTEST_PAUSE_S: Final = 0.2
+_FIRST_S: Final = 0.5
+"""When the first fault may fire: the job runs by then."""
 _STORM: Final = 6
 """How many rescales a storm has."""
 
@@ -326,6 +328,7 @@ class ChaosSchedule:
         parallelisms: Sequence[int] = (1, 2, 3),
         servers: Sequence[str] = (),
         longest_pause: Duration = "2s",
+        during: str | None = None,
     ) -> ChaosSchedule:
         """A schedule that the seed decides; its faults are optional, as the seed knows nothing of the job.
 
@@ -340,40 +343,42 @@ class ChaosSchedule:
             parallelisms: what rescales choose from.
             servers: names of those that the last three kinds choose from.
             longest_pause: of what is stopped, of a server that was killed, and of the notice of a `spot` node.
+            during: a kind of which one more fires at 0.5 s, such as `storm`: the others hit a job that deals with it.
 
         Raises:
             ConfigurationError: no such kind, no faults, no server for the kinds, or a duration that is none.
         """
-        _check(faults, weights, servers)
+        _check(faults, weights, servers, during)
         longest = parse_duration(longest_pause, "longest_pause") / 1000
-        seconds = max(0.6, parse_duration(duration, "duration") / 1000)
+        seconds = max(_FIRST_S + 0.1, parse_duration(duration, "duration") / 1000)
         rng = random.Random(f"chaos {seed}")
         kinds = rng.choices(list(weights), list(weights.values()), k=faults)
-        moments = sorted(round(rng.uniform(0.5, seconds), 2) for _ in kinds)
-        return cls(
-            tuple(
-                ScheduledFault(
-                    AfterSeconds(moment), _draw(rng, kind, parallelisms, servers or ("",), longest), optional=True
-                )
-                for moment, kind in zip(moments, kinds, strict=True)
-            ),
-            seed,
-        )
+        moments = sorted(round(rng.uniform(_FIRST_S, seconds), 2) for _ in kinds)
+        drawn = [*zip(moments, kinds, strict=True), *([] if during is None else [(_FIRST_S, during)])]
+        planned = [
+            ScheduledFault(
+                AfterSeconds(moment), _draw(rng, kind, parallelisms, servers or ("",), longest), optional=True
+            )
+            for moment, kind in drawn
+        ]
+        # What is to be disturbed is drawn last, and fires first.
+        return cls((*planned[len(kinds) :], *planned[: len(kinds)]), seed)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.faults))
 
 
-def _check(faults: int, weights: Mapping[str, float], servers: Sequence[str]) -> None:
-    for kind in weights:
+def _check(faults: int, weights: Mapping[str, float], servers: Sequence[str], during: str | None) -> None:
+    wanted = [*weights, *([] if during is None else [during])]
+    for kind in wanted:
         if kind not in KINDS:
             raise ConfigurationError(
                 f"chaos: no kind of fault {kind!r}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
             )
     if faults < 1 or not any(weight > 0 for weight in weights.values()) or min(weights.values()) < 0:
         raise ConfigurationError("chaos: a schedule has at least one fault, and one kind with a weight over 0")
-    if not servers and (wanted := [kind for kind in SERVER_KINDS if weights.get(kind)]):
-        raise ConfigurationError(f"chaos: {', '.join(wanted)} needs a server: give servers=[...]")
+    if not servers and (served := [kind for kind in SERVER_KINDS if weights.get(kind) or kind == during]):
+        raise ConfigurationError(f"chaos: {', '.join(served)} needs a server: give servers=[...]")
 
 
 def _draw(

@@ -77,11 +77,14 @@ def server_schedule(
     duration: Duration = "10s",
     faults: int = 3,
     weights: Mapping[str, float] | None = None,
+    during: str | None = None,
 ) -> ChaosSchedule:
     """A schedule for the job that the seed decides: of its processes and of its servers; as `ChaosSchedule.random`."""
     chosen = job.weights if weights is None else weights
     servers = list(job.servers)
-    return ChaosSchedule.random(seed, duration, faults, chosen, servers=servers, longest_pause=_LONGEST_PAUSE)
+    return ChaosSchedule.random(
+        seed, duration, faults, chosen, servers=servers, longest_pause=_LONGEST_PAUSE, during=during
+    )
 
 
 class _Counting(KeyedProcessFunction):

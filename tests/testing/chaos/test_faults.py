@@ -14,16 +14,13 @@ from penstock.engine.job.info import JobInfo, OperatorInfo, SubtaskInfo, TaskInf
 from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import SubtaskChoice
 from penstock.testing.chaos.faults import (
-    MANAGER,
-    SUBTASK,
-    JobProcess,
-    LiveProcess,
     choose,
     living,
     manager,
     standby,
     unmatched,
 )
+from penstock.testing.chaos.local_process import MANAGER, SUBTASK, JobProcess, LiveProcess
 
 TASKS = (
     TaskInfo(1, "events", 2, (OperatorInfo("events", "src"),), (), (SubtaskInfo(0, pid=10), SubtaskInfo(1, pid=11))),

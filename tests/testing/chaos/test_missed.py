@@ -38,6 +38,7 @@ class Running(JobControl):
 
 def run_of(*faults: ScheduledFault, monkeypatch: Any, seed: int | None = None) -> ChaosRun:
     monkeypatch.setattr("penstock.testing.chaos.harness.find_job", lambda name: Running())
+    monkeypatch.setattr("penstock.testing.chaos.harness.processes_elsewhere", dict)
     return ChaosHarness("payments", ChaosSchedule(faults, seed), patience="100ms").run()
 
 

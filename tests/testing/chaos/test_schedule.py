@@ -39,6 +39,13 @@ def test_the_same_seed_gives_the_same_schedule_within_its_duration(seed: int, fa
     assert moments[-1] <= 20
 
 
+def test_a_fault_to_be_disturbed_comes_first_and_leaves_the_others_as_they_are() -> None:
+    schedule = ChaosSchedule.random(7, "5s", 3, during="storm")
+    first, *others = schedule.faults
+    assert (first.at, type(first.fault)) == (AfterSeconds(0.5), RescaleStorm)
+    assert others == list(ChaosSchedule.random(7, "5s", 3).faults)
+
+
 def test_other_seeds_give_other_schedules() -> None:
     assert len({str(ChaosSchedule.random(seed)) for seed in range(50)}) == 50
 
@@ -85,6 +92,8 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
         ({"weights": {"subtask": 0}}, "one kind with a weight over 0"),
         ({"faults": 0}, "at least one fault"),
         ({"weights": {"kill-server": 1}}, "kill-server needs a server"),
+        ({"during": "pause-server"}, "pause-server needs a server"),
+        ({"during": "strom"}, "no kind of fault 'strom'.*did you mean 'storm'"),
         ({"duration": "fast"}, "'fast' is no duration"),
     ],
 )
