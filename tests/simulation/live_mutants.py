@@ -50,6 +50,26 @@ def _forget_what_was_kept_back(patch: Patch) -> None:
     patch.setattr(RouterEdge, "connect", connect)
 
 
+def _tell_no_end(patch: Patch) -> None:
+    original = RouterEdge.connect
+
+    def connect(self: Any, other: Any) -> None:
+        self._end = None
+        original(self, other)
+
+    patch.setattr(RouterEdge, "connect", connect)
+
+
+def _send_in_another_order(patch: Patch) -> None:
+    original = RouterEdge.resume
+
+    def resume(self: Any) -> None:
+        self._held = None if self._held is None else self._held[::-1]
+        original(self)
+
+    patch.setattr(RouterEdge, "resume", resume)
+
+
 def _align_without_new_channels(patch: Patch) -> None:
     def replace_channels(self: Any, retired: Any, added: Any, may: Any) -> None:
         self._open.difference_update(retired)
@@ -157,6 +177,8 @@ LIVE_MUTANTS = (
     ),
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 20),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
+    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 19),
+    Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 12),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 6),
     Mutant(
         "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10

@@ -58,6 +58,8 @@ _TICK_SECONDS: Final = 0.05
 _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
+_CALM_SECONDS: Final = 10.0
+"""How long a storm waits for a job that is restarting before each of its rescales."""
 _NODE_SECONDS: Final = 30.0
 """How long after the death of a node, which Ray notices in seconds, the job resumes if it had nothing there."""
 _NOTICED_SECONDS: Final = 1.0
@@ -372,11 +374,19 @@ class ChaosHarness:
         told = []
         for turn, parallelism in enumerate(storm.parallelisms):
             uid = uids[(storm.draw + turn) % len(uids)]
+            self._await_calm()
             try:
                 told.append(f"{uid} to {parallelism}: {self._control.rescale({uid: parallelism}):.2f} s")
             except PenstockError as error:
                 told.append(f"{uid} to {parallelism}: {error}")
         return "; ".join(told)
+
+    def _await_calm(self) -> None:
+        """Return when the job runs, or has not for long: meanwhile it would refuse, and nothing would be disturbed."""
+        deadline = time.monotonic() + _CALM_SECONDS
+        while self._status is not JobStatus.RUNNING and not self._ended and time.monotonic() < deadline:
+            if self._interrupted.wait(_TICK_SECONDS):
+                return
 
     def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
         """Ask the job for something while it runs, and while the next faults fire."""
