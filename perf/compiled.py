@@ -33,11 +33,15 @@ from penstock.engine.operators.functions.keyed_process import KeyedProcessSpec
 from penstock.engine.operators.functions.keyed_reduce import KeyedReduceSpec
 from penstock.engine.operators.rows import RowMapSpec
 from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.windows import compiled_window
+from penstock.engine.operators.windows.compiled_window import CompiledWindowSpec
+from penstock.engine.operators.windows.window import WindowOperatorSpec
+from penstock.engine.operators.windows.window_folds import Reduce
 
 _GIVEN: Final = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("what", pa.string())])
 _MADE: Final = pa.schema([("k", pa.int64()), ("count", pa.int64()), ("mean", pa.float64()), ("what", pa.string())])
 _KEYS: Final = 1000
-_MODULES: Final = (compiled_operators, compiled_process, compiled_reduce)
+_MODULES: Final = (compiled_operators, compiled_process, compiled_reduce, compiled_window)
 _TURNS: Final = 5
 
 
@@ -176,10 +180,12 @@ def _specs() -> dict[str, tuple[OperatorSpec, OperatorSpec]]:
         for name, function in _FUNCTIONS.items()
     }
     reduce = KeyedReduceSpec(later, ("k",), _GIVEN)
+    window = WindowOperatorSpec(ps.tumbling("1m"), ("k",), Reduce(later, True), None, _GIVEN, _GIVEN, True)
     return {
         "map": (RowMapSpec(rounded, _MADE), CompiledMapSpec(ps.compiled(rounded), _MADE)),
         **keyed,
         "reduce": (reduce, CompiledReduceSpec(ps.compiled(later), reduce)),
+        "reduce of windows": (window, CompiledWindowSpec(window, False)),
     }
 
 
@@ -201,7 +207,8 @@ def _measure(name: str, operators: Sequence[Operator], size: int, rows: int) -> 
                     "what": numbers.choice(np.array(["early", "late", "other"]), size).tolist(),
                 },
                 schema=_GIVEN,
-            )
+            ),
+            pa.array(numbers.integers(0, 60_000, size)),
         )
         for _ in range(max(1, rows // size))
     ]

@@ -18,6 +18,7 @@ from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.api.base import Stream, StreamT
 from penstock.engine.api.hints import WINDOWED_HINTS, no_such_verb
+from penstock.engine.compiled.functions import CompiledFunction, is_compiled
 from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError
 from penstock.engine.exchange.partitioners import Global
@@ -269,7 +270,7 @@ class WindowedVerbs(Generic[StreamT]):
         from penstock.engine.operators.windows.window_folds import AggregateWith
 
         fold = AggregateWith(function, _accumulator(accumulator, function))
-        return self._add_function(f"aggregate({function_name(function)})", fold, process, returns)
+        return self._add_function(f"aggregate({function_name(function)})", fold, process, returns, function)
 
     def reduce(
         self,
@@ -300,8 +301,9 @@ class WindowedVerbs(Generic[StreamT]):
         keeps_columns = process is None and returns is None
         if keeps_columns:
             returns = self._stream.schema
+        plain = function.function if isinstance(function, CompiledFunction) else function
         return self._add_function(
-            f"reduce({function_name(function)})", Reduce(function, keeps_columns), process, returns
+            f"reduce({function_name(function)})", Reduce(plain, keeps_columns), process, returns, function
         )
 
     def process(
@@ -391,12 +393,20 @@ class WindowedVerbs(Generic[StreamT]):
         fold: FoldSpec | None,
         process: ProcessWindowFunction | type[ProcessWindowFunction] | None,
         returns: Returns,
+        folding: object = None,
     ) -> StreamT:
         if process is not None and fold is not None:
             _check_process(process, "process=")
             text = f"{text}, process({function_name(process)})"
         schema = declared_schema(returns, self._verb)
-        return self._add(text, self._general(fold, process, schema), schema)
+        plan = self._general(fold, process, schema)
+        if isinstance(folding, CompiledFunction) or is_compiled(folding):
+            # Few programs have compiled functions, and all that compiles comes with this.
+            from penstock.engine.operators.windows.compiled_window import window_spec
+
+            role = window_spec(folding, plan)
+            return self._add(text if role is plan else f"{text}, compiled", role, schema)
+        return self._add(text, plan, schema)
 
     def _add(self, text: str, role: Role, schema: SchemaOrUnknown) -> StreamT:
         parts = [self._windows.describe(), *self._settings.describe(), text]

@@ -13,9 +13,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction
+from penstock.engine.state.descriptors import AggregateFunction
 
 _R = TypeVar("_R")
-_K = TypeVar("_K", bound=type[KeyedProcessFunction])
+_K = TypeVar("_K", bound=type[KeyedProcessFunction] | type[AggregateFunction])
 _M = TypeVar("_M")
 _LOG = logging.getLogger(__name__)
 _MARK: Final = "_penstock_compiled"
@@ -97,6 +98,8 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     those that compiled code cannot take (nulls that the function does not test for, results beyond 64 bits, errors):
     plain Python gives the same rows, or the error with its row.
 
+    Of an `AggregateFunction` of windows, `add` is compiled; the accumulator may be changed, or returned anew.
+
     A function that returns a bool may be a condition of a `Pattern`. It is asked of all rows then, as expressions are.
 
     Global variables, and those of functions around it, are constants: they are read when the graph is built, and again
@@ -130,7 +133,7 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(compiled, fallback=fallback)
-    if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
+    if isinstance(function, type) and issubclass(function, (KeyedProcessFunction, AggregateFunction)):
         names = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
         marked = type(function.__name__, (function,), names)
         setattr(marked, _MARK, marked)
@@ -138,8 +141,8 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
         return marked
     if isinstance(function, type) or not callable(function):
         raise GraphError(
-            f"compiled: takes a function of a row, for map, flat_map or filter, or a KeyedProcessFunction, not "
-            f"{function!r}"
+            "compiled: takes a function of a row, for map, flat_map or filter, a KeyedProcessFunction or an "
+            f"AggregateFunction, not {function!r}"
         )
     return CompiledFunction(function, fallback)
 

@@ -99,6 +99,10 @@ class FoldContents(WindowContents):
     def get(self) -> Any:
         return self._state.value()
 
+    def replace(self, accumulator: Any) -> None:
+        """Hold this one in the current window."""
+        self._state.update(accumulator)
+
     def take(self) -> Any:
         held = self._state.value()
         self._state.clear()

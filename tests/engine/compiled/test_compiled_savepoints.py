@@ -83,6 +83,19 @@ def latest(one: Any, other: Any) -> Any:
     return {**(one if one["n"] > other["n"] else other), "k": one["k"], "total": one["total"] + other["total"]}
 
 
+class PlainMean(ps.AggregateFunction):
+    """Adds rows to an accumulator of two fields."""
+
+    def create_accumulator(self) -> Any:
+        return {"n": 0, "total": 0.5}
+
+    def add(self, row: Any, accumulator: Any) -> Any:
+        return {"n": accumulator["n"] + 1, "total": accumulator["total"] + row["n"]}
+
+    def get_result(self, accumulator: Any) -> Any:
+        return {"mean": accumulator["total"] / accumulator["n"]}
+
+
 def seventh(row: Any) -> bool:
     return bool(row["n"] % 7 == 3)
 
@@ -103,11 +116,16 @@ class Functions:
     collections: type[PlainCollections]
     reduce: Any
     conditions: tuple[Any, Any]
+    mean: type[PlainMean]
 
 
-PLAIN = Functions(Plain, PlainCollections, latest, (seventh, later))
+PLAIN = Functions(Plain, PlainCollections, latest, (seventh, later), PlainMean)
 COMPILED = Functions(
-    ps.compiled(Plain), ps.compiled(PlainCollections), ps.compiled(latest), (ps.compiled(seventh), ps.compiled(later))
+    ps.compiled(Plain),
+    ps.compiled(PlainCollections),
+    ps.compiled(latest),
+    (ps.compiled(seventh), ps.compiled(later)),
+    ps.compiled(PlainMean),
 )
 
 
@@ -128,6 +146,10 @@ def results(env: ps.StreamEnvironment, functions: Functions) -> list[ps.CollectR
         keyed.process(functions.process, returns=RETURNS).uid("process").collect(),
         keyed.process(functions.collections, returns=COLLECTED).uid("collections").collect(),
         keyed.reduce(functions.reduce).uid("reduce").collect(),
+        keyed.window(ps.sliding("80ms", "40ms"))
+        .aggregate(functions.mean(), accumulator={"n": "int64", "total": "float64"}, returns={"mean": "float64"})
+        .uid("window")
+        .collect(),
         keyed.match(pattern).select(matched, returns={"first": "int64", "last": "int64"}).uid("match").collect(),
     ]
 

@@ -1,0 +1,162 @@
+"""Compiled folds of windows give the rows of plain Python, late ones among them, and say what they do not compile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import CountTrigger, session, sliding, tumbling
+from penstock.engine.errors import GraphError, RecordError
+from penstock.engine.operators.windows.window import WindowOperator
+from tests.engine.window_driver import OperatorDriver, spec_of
+
+BATCHES = st.lists(
+    st.tuples(
+        st.lists(
+            st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(-9, 9) | st.just(2**62)),
+            min_size=1,
+            max_size=8,
+        ),
+        st.integers(0, 70),
+    ),
+    max_size=5,
+)
+WINDOWS = st.sampled_from(
+    [tumbling("10ms"), tumbling("7ms", offset="3ms"), sliding("20ms", "10ms"), sliding("9ms", "6ms")]
+)
+
+
+def later(one: Any, other: Any) -> Any:
+    return {**other, "v": one["v"] + other["v"] if other["v"] != 3 else one["v"]}
+
+
+class Spread(ps.AggregateFunction):
+    """The largest and the sum, counted."""
+
+    def __init__(self) -> None:
+        self.unit = 2
+
+    def create_accumulator(self) -> Any:
+        return {"n": 0, "total": 0.5, "largest": -5, "key": ""}
+
+    def add(self, row: Any, accumulator: Any) -> Any:
+        accumulator["n"] += self.unit
+        accumulator["total"] += row["v"] / 2
+        if row["v"] > accumulator["largest"]:
+            accumulator["largest"] = row["v"]
+        accumulator["key"] = row["k"]
+        return accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+class Total(Spread):
+    """A single number."""
+
+    def create_accumulator(self) -> Any:
+        return 0
+
+    def add(self, row: Any, accumulator: Any) -> Any:
+        return accumulator + row["v"] * self.unit
+
+    def get_result(self, accumulator: Any) -> Any:
+        return {"total": accumulator}
+
+
+PARTS = {"n": "int64", "total": "float64", "largest": "int64", "key": "string"}
+FOLDS: dict[str, Callable[[Any, Callable[[Any], Any]], Any]] = {
+    "reduce": lambda windows, mark: windows.reduce(mark(later)),
+    "aggregate": lambda windows, mark: windows.aggregate(mark(Spread)(), accumulator=PARTS, returns=PARTS),
+    "total": lambda windows, mark: windows.aggregate(mark(Total)(), accumulator="int64", returns={"total": "int64"}),
+}
+
+
+def plain(function: Any) -> Any:
+    return function
+
+
+def _program(fold: str, mark: Callable[[Any], Any], windows: Any, lateness: int) -> Callable[[Any], Any]:
+    return lambda keyed: FOLDS[fold](keyed.window(windows).allowed_lateness(f"{lateness}ms"), mark)
+
+
+def outcome(
+    fold: str, marks: Any, windows: Any, batches: list[Any], lateness: int = 0, backend: str = "heap"
+) -> tuple[list[Any], Any]:
+    """What comes out, and the state behind each batch; a batch is handled by each of the functions in turn."""
+    specs = [spec_of(_program(fold, mark, windows, lateness)) for mark in marks]
+    seen: list[Any] = []
+    job = OperatorDriver(specs[0], backend=backend)
+    for number, (rows, watermark) in enumerate(batches):
+        if number and len(specs) > 1:
+            snapshot = job.snapshot()
+            job.operator.close()
+            job = OperatorDriver(specs[number % len(specs)], backend=backend)
+            job.operator.restore(snapshot)
+        top = max(watermark, max((before for _, before in batches[:number]), default=0))
+        try:
+            job.add(*rows)
+            job.advance(top)
+            state = job.snapshot()
+        except RecordError as error:  # more than 64 bits
+            return seen, str(error)
+        tables = {name: sorted(map(repr, table.data.to_pylist())) for name, table in state.tables.items()}
+        seen.append((list(map(repr, job.out.rows)), job.out.timestamps, job.metrics.late_rows, tables))
+        job.out.elements.clear()
+        job.metrics.late_rows = 0
+    return seen, ""
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.sampled_from(list(FOLDS)),
+    WINDOWS,
+    BATCHES,
+    st.sampled_from([0, 15]),
+    st.sampled_from([(ps.compiled,), (ps.compiled, plain), (plain, ps.compiled)]),
+)
+def test_random_batches_come_to_the_same(fold: str, windows: Any, batches: Any, lateness: int, marks: Any) -> None:
+    found = outcome(fold, marks, windows, batches, lateness)
+    assert found == outcome(fold, (plain,) * len(marks), windows, batches, lateness)
+
+
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+@pytest.mark.parametrize("fold", FOLDS)
+def test_rows_are_not_added_one_by_one(fold: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [([("ab"[i % 2], i * 7 % 30, i) for i in range(40)], 9), ([("a", 12, 1), ("c", 25, 4)], 100)]
+    wanted = outcome(fold, (plain,), sliding("20ms", "10ms"), batches[:1], backend=backend)
+    monkeypatch.setattr(WindowOperator, "process_batch", lambda *_: pytest.fail("rows were made"))
+    assert outcome(fold, (ps.compiled,), sliding("20ms", "10ms"), batches[:1], backend=backend) == wanted
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            lambda k: k.window(session("5ms")).reduce(ps.compiled(later)),
+            "functions of session.* windows are compiled by",
+        ),
+        (lambda k: k.window(tumbling("5ms")).trigger(CountTrigger(2)).reduce(ps.compiled(later)), "without a trigger"),
+        (
+            lambda k: k.window(tumbling("5ms")).aggregate(
+                ps.compiled(Spread)(), accumulator={"n": "int64"}, returns={"n": "int64"}
+            ),
+            r"line \d+: the accumulator has no 'total'",
+        ),
+    ],
+)
+def test_what_is_not_compiled_is_refused_when_the_graph_is_built(program: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        spec_of(program)
+
+
+def test_it_runs_plain_with_a_message_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        spec_of(lambda k: k.window(tumbling("5ms")).trigger(CountTrigger(2)).reduce(ps.compiled(later, fallback=True)))
+    assert "it runs as plain Python" in caplog.text
