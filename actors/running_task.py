@@ -139,6 +139,7 @@ class RunningTask:
         self._preloaded = preloaded
         self._loop = loop
         self._wakeup = threading.Event()
+        self._awaits_credit = True
         self._closing = False
         self._started = False
         self._is_open = False
@@ -196,7 +197,12 @@ class RunningTask:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
         push = _pusher(target.actor, target.attempt, target.channel)
-        return SendingEnd(push, credit, self._wakeup.set, self._abort_from_any_thread, first_worth)
+        return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
+
+    def _wake_for_credit(self) -> None:
+        # At a trickle nothing waits for it, and each turn of the thread costs as much as a small batch.
+        if self._awaits_credit:
+            self._wakeup.set()
 
     # Others in the place of those that it has channels to or from
 
@@ -316,7 +322,10 @@ class RunningTask:
                 case Progress():
                     continue
                 case Idle(until) | Blocked(until):
+                    # Until here credit sets the event: what came since the step is not missed.
+                    self._awaits_credit = self._task.awaits_credit
                     self._wakeup.wait(_patience(until, time.monotonic()))
+                    self._awaits_credit = True
                 case Finished():
                     if not self._stepped:
                         self._stepped = True

@@ -38,7 +38,8 @@ class JobConfig:
         slot_timeout_ms: how long the job waits for its slots before that is a failure.
         warm_processes: for the next job, as many as this one has made are kept warm on each node, and no more than so
             many (Ray).
-        auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never.
+        auto_watermark_interval_ms: how often watermark generators are asked while no row comes; 0 for never. Watermarks
+            that no row takes along travel this far apart, unless `buffer_timeout_ms` is 0.
         latency_interval_ms: how often sources send latency markers; 0 for never.
         metrics_log_interval_ms: how often the job manager logs a line of rates; 0 for never.
         log_levels: by name of a logger ("" for all others), the lowest level (as `logging` has it) that functions log.

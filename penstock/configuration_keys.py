@@ -253,7 +253,8 @@ class Settings(BaseModel):
     auto_watermark_interval_ms: Milliseconds = _time(
         "pipeline.auto-watermark-interval",
         DEFAULTS.auto_watermark_interval_ms,
-        "How often watermark generators are asked while no row comes; 0: never.",
+        "How often watermark generators are asked while no row comes (0: never), and how far apart watermarks travel "
+        "that no row takes along (as they come where rows do not wait either).",
     )
     buffer_timeout_ms: Milliseconds = _time(
         "execution.buffer-timeout.interval",

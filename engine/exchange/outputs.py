@@ -7,6 +7,7 @@ has no credit its rows are coalesced, so batches grow under load and stay small 
 from __future__ import annotations
 
 import bisect
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -58,11 +59,13 @@ class BatchLimits:
         rows: the most rows of a message; half of what the receiver wants to have under way, where that is less.
         size: the most bytes of a message; a single row may be larger.
         timeout: seconds that rows or a watermark wait for the batch to fill.
+        watermark_interval: seconds between watermarks at the least, where the later one would travel alone.
     """
 
     rows: int
     size: int
     timeout: float
+    watermark_interval: float = 0.0
 
 
 class ChannelBuffer:
@@ -87,6 +90,8 @@ class ChannelBuffer:
         self._watermarks: deque[tuple[int, Watermark]] = deque()
         self._markers: deque[tuple[int, LatencyMarker]] = deque()
         self._since: float | None = None
+        self._has_sent_watermark = False
+        self._watermark_sent = -math.inf
         self.added_rows = 0
         self._messages_sent = 0
         self._bytes_added = 0
@@ -128,7 +133,8 @@ class ChannelBuffer:
         """When what waits is due (seconds, monotonic), or None if nothing waits for time to pass."""
         if self._since is None or self._sealed or self._channel.under_way:
             return None
-        return self._since + self._limits.timeout
+        due = self._since + self._limits.timeout
+        return due if self._rows or self._markers else max(due, self._watermark_due)
 
     def add(self, batch: Batch, now: float) -> None:
         """Queue rows."""
@@ -204,6 +210,8 @@ class ChannelBuffer:
                 self._channel.send(self._sealed.popleft())
             elif self.full or (self._is_due(now) and not self._channel.under_way):
                 self._channel.send(self._take())
+                if self._has_sent_watermark:
+                    self._watermark_sent, self._has_sent_watermark = now, False
             else:
                 return
             self._messages_sent += 1
@@ -214,7 +222,16 @@ class ChannelBuffer:
         return min(self._limits.rows, max(1, int(min(self._channel.wanted_rows / 2, self._limits.rows))))
 
     def _is_due(self, now: float) -> bool:
-        return self._since is not None and now >= self._since + self._limits.timeout
+        if self._since is None or now < self._since + self._limits.timeout:
+            return False
+        if self._rows or self._markers:
+            return True
+        return now >= self._watermark_due
+
+    @property
+    def _watermark_due(self) -> float:
+        """When a watermark alone may follow the one before: it goes to all channels, and rows may be few."""
+        return self._watermark_sent + self._limits.watermark_interval
 
     def _seal(self, element: Control) -> None:
         message: Message = ()
@@ -240,6 +257,7 @@ class ChannelBuffer:
         behind: Watermark | None = None
         while self._watermarks and self._watermarks[0][0] <= taken:
             place, behind = self._watermarks.popleft()
+            self._has_sent_watermark = True
             if behind.between_rows and batch is not None and place < taken:
                 if begin < place:
                     message.append(batch.slice(begin, place - begin))

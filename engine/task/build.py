@@ -153,7 +153,10 @@ def router_edge(graph: PhysicalGraph, place: Place, output: int, open_channel: O
     config, (task_id, subtask) = graph.config, place
     task = graph.task(task_id)
     exchange, targets = task.outputs[output], graph.output_targets(task, output, subtask)
-    limits = BatchLimits(config.max_batch_rows, config.max_batch_bytes, config.buffer_timeout_ms / 1000)
+    timeout = config.buffer_timeout_ms / 1000
+    # Who lets no row wait wants event time at once, too.
+    interval = config.auto_watermark_interval_ms / 1000 if timeout else 0.0
+    limits = BatchLimits(config.max_batch_rows, config.max_batch_bytes, timeout, interval)
     splitter = exchange.partitioner.splitter(
         SplitterContext(exchange.where, len(targets), subtask, config.max_parallelism)
     )

@@ -187,6 +187,11 @@ class Task:
         if self._source is not None:
             self._source.drain()
 
+    @property
+    def awaits_credit(self) -> bool:
+        """Whether something that was emitted waits, so that credit for it is a reason to step."""
+        return not self._router.drained
+
     def read_metrics(self) -> SubtaskMetrics:
         """The counters, with the queues as of now. May be called from another thread than the one that steps."""
         self.metrics.gate = self._head.statistics()

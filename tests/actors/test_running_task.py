@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,15 @@ class Peer:
     def future(self) -> Future[float | None]:
         taken: Future[float | None] = Future()
         taken.set_result(None)
+        return taken
+
+
+class SlowPeer(Peer):
+    """One that takes a message when the sender has long been waiting, and tells it from another thread."""
+
+    def future(self) -> Future[float | None]:
+        taken: Future[float | None] = Future()
+        threading.Timer(0.01, taken.set_result, [None]).start()
         return taken
 
 
@@ -135,9 +146,15 @@ def test_an_error_of_the_function_is_the_last_report_and_lets_the_senders_go() -
     assert "cannot take 7" in str(error)
 
 
-def source_of(rows: int | None) -> tuple[Peer, Deployment, PhysicalGraph]:
-    peer, graph = Peer(), graph_of(rows=rows)
+def source_of(rows: int | None, peer: Peer | None = None) -> tuple[Peer, Deployment, PhysicalGraph]:
+    peer, graph = peer or Peer(), graph_of(rows=rows)
     return peer, Deployment(graph.tasks[0].id, 0, 1, [[Target(peer, 0, 1)]]), graph
+
+
+async def finished(task: RunningTask) -> None:
+    seen = 0
+    while SubtaskEvent.FINISHED not in (reports := await task.watch(seen)):
+        seen += len(reports)
 
 
 def test_a_drain_ends_a_source_without_end() -> None:
@@ -145,12 +162,18 @@ def test_a_drain_ends_a_source_without_end() -> None:
 
     async def use(task: RunningTask) -> Any:
         task.drain()
-        seen = 0
-        while SubtaskEvent.FINISHED not in (reports := await task.watch(seen)):
-            seen += len(reports)
+        await finished(task)
 
     running(use, deployment, graph)
     assert isinstance(peer.elements[-1], EndOfInput)
+
+
+def test_a_source_that_waits_for_credit_goes_on_when_it_comes() -> None:
+    peer, deployment, graph = source_of(40, SlowPeer())
+
+    running(finished, deployment, replace(graph, config=replace(graph.config, max_batch_rows=4, channel_credits=1)))
+    rows = [element.num_rows for element in peer.elements if isinstance(element, Batch)]
+    assert sum(rows) == 40
 
 
 @pytest.mark.parametrize("aborted", [False, True])

@@ -16,7 +16,7 @@ from penstock import DataGenSource, DataStream, StreamEnvironment, session, slid
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SourceReader, Wait
 from penstock.engine.windows.assigners import WindowAssigner
-from perf import generators, harness, keyed, latency, run, wide, window, ysb
+from perf import generators, harness, keyed, latency, run, trickle, wide, window, ysb
 from perf.generators import Pool
 from perf.harness import BenchmarkError, Options, Reading, Result, Sample, Workload
 from perf.processes import ProcessTree
@@ -327,3 +327,12 @@ def test_missing_rows_make_no_latency() -> None:
     assert latency.latency_ms(few, 100, 0.1, 0.8)["p50"] == 0.0
     with pytest.raises(BenchmarkError, match="arrived in time"):
         latency.latency_ms(few, 110, 0.1, 0.8)
+
+
+def test_a_trickle_goes_through_all_its_shuffles_and_is_measured_on_ray_alone() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=2)
+    rows = trickle.trickle(env, rate=1_000.0, rows=3).collect()
+    env.execute()
+    assert len(rows.to_arrow()) == 3
+    with pytest.raises(BenchmarkError, match="leave out --runtime local"):
+        list(trickle.run(TINY))

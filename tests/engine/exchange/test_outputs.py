@@ -69,6 +69,24 @@ def test_a_latency_marker_waits_with_the_rows_before_it_and_ends_no_message() ->
     assert channel.sent[2:] == [(marker,)]
 
 
+def test_a_watermark_alone_keeps_its_distance_from_the_one_before_and_rows_take_it_along() -> None:
+    channel = RecordingChannel()
+    tested = ChannelBuffer(channel, BatchLimits(4, 1_000_000, timeout=0.05, watermark_interval=0.2))
+    tested.add_control(Watermark(1), now=1.0)
+    assert tested.deadline == 1.05, "nothing was sent before it"
+    tested.flush(1.05)
+    tested.add_control(Watermark(2), now=1.1)
+    assert tested.deadline == 1.25
+    tested.flush(1.2)
+    assert channel.sent == [(Watermark(1),)]
+    tested.add(numbers([1]), now=1.2)
+    tested.add_control(Watermark(3), now=1.21)
+    tested.flush(1.21)
+    assert [shape(message) for message in channel.sent[1:]] == [[[1], Watermark(3)]], "its wait had been over"
+    tested.add_control(Watermark(4), now=2.0)
+    assert tested.deadline == 2.05
+
+
 def test_the_oldest_row_says_when_the_batch_is_due() -> None:
     channel = RecordingChannel()
     tested = buffer(channel, timeout=1.0)

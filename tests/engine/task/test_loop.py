@@ -291,6 +291,7 @@ def test_a_blocked_channel_does_not_hold_the_rows_of_another_back_beyond_the_tim
     assert task.step() == Progress()
     blocked = task.step()
     assert blocked == Blocked(clock.monotonic() + 0.05)
+    assert task.awaits_credit
     clock.advance(0.05)
     assert task.step() == Blocked(None)
     assert numbers_in(free.elements) == [1]
