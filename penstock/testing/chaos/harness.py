@@ -59,7 +59,7 @@ _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
 _CALM_SECONDS: Final = 10.0
-"""How long a storm waits for a job that is restarting before each of its rescales."""
+"""From its beginning on, so long does a storm wait for a job that is restarting before each of its rescales."""
 _NODE_SECONDS: Final = 30.0
 """How long after the death of a node, which Ray notices in seconds, the job resumes if it had nothing there."""
 _NOTICED_SECONDS: Final = 1.0
@@ -372,18 +372,18 @@ class ChaosHarness:
     def _rescale_single(self, info: JobInfo, storm: RescaleStorm) -> str:
         uids = [task.uids[0] for task in info.tasks]
         told = []
+        patient_until = time.monotonic() + _CALM_SECONDS
         for turn, parallelism in enumerate(storm.parallelisms):
             uid = uids[(storm.draw + turn) % len(uids)]
-            self._await_calm()
+            self._await_calm(patient_until)
             try:
                 told.append(f"{uid} to {parallelism}: {self._control.rescale({uid: parallelism}):.2f} s")
             except PenstockError as error:
                 told.append(f"{uid} to {parallelism}: {error}")
         return "; ".join(told)
 
-    def _await_calm(self) -> None:
+    def _await_calm(self, deadline: float) -> None:
         """Return when the job runs, or has not for long: meanwhile it would refuse, and nothing would be disturbed."""
-        deadline = time.monotonic() + _CALM_SECONDS
         while self._status is not JobStatus.RUNNING and not self._ended and time.monotonic() < deadline:
             if self._interrupted.wait(_TICK_SECONDS):
                 return
