@@ -94,21 +94,22 @@ def source(logs: Sequence[Sequence[Event]]) -> LogSource:
 
 class _LogReader(SourceReader):
     def __init__(self, log: Sequence[Event], offset: int, pause: float, context: ConnectorContext) -> None:
-        self._log = log
+        columns = [pa.array(values, pa.int64()) for values in zip(*log, strict=True)] or [pa.array([], pa.int64())] * 3
+        self._log = pa.record_batch(columns, schema=EVENT)
         self._offset = offset
         self._pause = pause
         self._clock = context.clock
         self._again = context.clock.monotonic()
 
     def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
-        if self._offset >= len(self._log):
+        if self._offset >= self._log.num_rows:
             return None
         if (now := self._clock.monotonic()) < self._again:
             return Wait(self._again)
         self._again = now + self._pause
-        rows = self._log[self._offset : self._offset + min(max_rows, 4)]
-        self._offset += len(rows)
-        return pa.record_batch([pa.array(values, pa.int64()) for values in zip(*rows, strict=True)], schema=EVENT)
+        rows = self._log.slice(self._offset, min(max_rows, 4))
+        self._offset += rows.num_rows
+        return rows
 
     def position(self) -> Position:
         return {"offset": self._offset}

@@ -1,4 +1,4 @@
-"""475 seeds of whole jobs with faults; what the sinks show equals plain Python. `make simulate` runs more."""
+"""500 seeds of whole jobs with faults; what the sinks show equals plain Python. `make simulate` runs more."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.regressions import REGRESSIONS, RESCALED, Regression, how_to_run
 from tests.simulation.scenarios import SCENARIOS
 
-SEEDS = 450
+SEEDS = 475
 RESCALED_SEEDS = 25
 PROCESSES = min(2, os.cpu_count() or 1)
 TRACED = range(len(SCENARIOS))

@@ -33,6 +33,8 @@ _BLOCK_ROWS: Final = 4096
 """Rows hashed at once: three arrays of this many words stay in a core's cache."""
 _MANY_WORDS: Final = 100_000
 """From here on, numba hashes words in a tenth of the time: state has so many, batches have not."""
+_FEW_WORDS: Final = 32
+"""Up to here they are hashed one by one sooner than numpy has begun."""
 _SAMPLE_ROWS: Final = 1024
 _FEW_STRINGS: Final = 64
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -230,7 +232,17 @@ def _values(column: pa.Array) -> npt.NDArray[np.signedinteger]:
 
 def _hash_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:
     """XXH64 of each word's 8 bytes."""
+    if len(words) <= _FEW_WORDS:
+        return _hash_few_words(words, seed)
     return _hash_blocks(words, seed) if len(words) < _MANY_WORDS else _hash_many_words(words, seed)
+
+
+def _hash_few_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:
+    """By the `xxhash` package: small batches would wait longer for numpy's calls than for their hashes."""
+    data = words.tobytes()
+    seeds = [seed] * len(words) if isinstance(seed, int) else seed.tolist()
+    each = (xxhash.xxh64_intdigest(data[8 * row : 8 * row + 8], seeds[row]) for row in range(len(words)))
+    return np.fromiter(each, np.uint64, len(words))
 
 
 def _hash_many_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:

@@ -14,6 +14,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from struct import Struct
 from typing import Any, Final
 
 from penstock.engine.checkpoint_config import FixedDelay
@@ -60,6 +61,7 @@ _MANAGERS_MAILS: Final = (
     MailKind.WRITE_END,
 )
 _RESTARTS: Final = 1_000_000
+_RECORD: Final = Struct("<qqqd")
 
 
 def simulate(
@@ -270,8 +272,8 @@ class _World:
 
     def _record(self, one: ManagerProcess) -> None:
         brain = one.manager.brain
-        what = self._dice.step, brain.attempts.number, brain.status.name, len(one.mail), self._clock.monotonic()
-        self._trace.update(repr(what).encode())
+        numbers = _RECORD.pack(self._dice.step, brain.attempts.number, len(one.mail), self._clock.monotonic())
+        self._trace.update(numbers + brain.status.value.encode())
 
     def _learn(self, one: ManagerProcess) -> None:
         """What a user and a checker know of the job."""

@@ -122,6 +122,12 @@ def test_many_strings_chain_behind_another_column() -> None:
     assert hash_columns(columns).tolist() == [expected(*row) for row in rows]
 
 
+def test_few_rows_and_many_hash_alike() -> None:
+    columns = [pa.array([None if row % 5 == shift else row * 7919 - 3 for row in range(100)]) for shift in (1, 2)]
+    parts = [hash_columns([column.slice(row, 20) for column in columns]) for row in range(0, 100, 20)]
+    assert np.concatenate(parts).tolist() == hash_columns(columns).tolist()
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 @pytest.mark.parametrize("rows", [3, 300])
 def test_every_kind_of_string_hashes_its_bytes(kind: pa.DataType, rows: int) -> None:
