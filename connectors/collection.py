@@ -16,8 +16,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.positions import row_of, row_position
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, row_of, row_position
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema, plain_schema
 

@@ -18,10 +18,18 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.positions import row_of, row_position
 from penstock.connectors.random_words import UNIT, WEYL, Rows, Words, mix, scale, stream, weighted
 from penstock.engine.clock import Clock
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
+from penstock.engine.connectors import (
+    ConnectorContext,
+    Position,
+    Source,
+    SourceReader,
+    Split,
+    Wait,
+    row_of,
+    row_position,
+)
 from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, UserCodeError
 from penstock.engine.schemas import plain_schema

@@ -22,6 +22,7 @@ import pyarrow as pa
 from penstock.engine.changelog import APPEND_ONLY, ChangelogMode
 from penstock.engine.clock import Clock
 from penstock.engine.elements import Batch
+from penstock.engine.errors import RestoreError
 from penstock.engine.metric_types import MetricGroup
 
 
@@ -415,3 +416,34 @@ class TransactionalSink(Sink):
         Raises:
             Exception: it could not be done; what is left does no harm but takes room.
         """
+
+
+def row_position(row: int) -> Position:
+    """The position in front of row number `row` of a split, from 0: of readers that count rows.
+
+    `row_of` reads it back.
+    """
+    return {"row": row}
+
+
+def row_of(position: Position, where: str) -> int:
+    """The number of the row that a reader is to resume at.
+
+    Args:
+        position: from `row_position`.
+        where: which source and split, for messages.
+
+    Raises:
+        RestoreError: the position is another source's.
+
+    Example:
+        >>> row_of({"row": 7}, "collection")
+        7
+    """
+    row = position.get("row")
+    if not isinstance(row, int) or isinstance(row, bool) or row < 0:
+        raise RestoreError(
+            f"{where}: a position must have a row number, not {dict(position)!r}; the checkpoint was taken with "
+            "another source under this uid: give the new source a uid of its own"
+        )
+    return row

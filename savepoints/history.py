@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from penstock.engine.checkpointing.handles import TableHandle
 from penstock.engine.errors import CheckpointError
-from penstock.engine.state.capture import DELETED, Expiry, TableCapture, standing_rows
+from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.changes import CHANGES_OF_BASE
-from penstock.engine.state.snapshot import Redistribution
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, by_group
 
 _KEPT_APART: Final = 16
 """Captures that are kept apart; older ones are merged: more than are ever under way at once."""
@@ -205,6 +205,49 @@ def _level(rows: int) -> int:
     return level
 
 
+def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
+    """As `standing_rows`, sorted by `KEY_GROUP` where there is one: as restores and savepoints need them."""
+    merged = standing_rows(parts, identity, expiry)
+    return merged if KEY_GROUP not in merged.column_names else by_group(merged)
+
+
+def standing_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
+    """The rows that stand after all parts, oldest first: of those with the same identity the last, unless deleted.
+
+    Args:
+        parts: complete rows first, then changes; one that lacks `DELETED` deletes nothing.
+        identity: the columns that tell rows apart; nulls are equal.
+        expiry: rows to leave out.
+
+    Returns:
+        rows without `DELETED`, in the order of their last change.
+    """
+    deletes = any(DELETED in part.column_names for part in parts)
+    if deletes:
+        parts = [part if DELETED in part.column_names else _none_marked(part, DELETED) for part in parts]
+    merged = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
+    if len(parts) > 1 and identity:
+        merged = merged.take(pa.array(_last_of_each(merged, identity)))
+    if deletes:
+        merged = merged.filter(pc.invert(merged.column(DELETED))).drop_columns(DELETED)
+    if expiry is not None and expiry.column in merged.column_names:
+        merged = merged.filter(pc.greater_equal(merged.column(expiry.column), expiry.below))
+    return merged
+
+
+def _none_marked(part: pa.Table, name: str) -> pa.Table:
+    """The part with a column `name` that is true of no row."""
+    return part.append_column(name, pa.array(np.zeros(part.num_rows, np.bool_)))
+
+
+def _last_of_each(table: pa.Table, identity: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """The rows that no later row with the same identity follows, ascending."""
+    numbered = table.select(list(identity)).append_column("__row", pa.array(np.arange(table.num_rows)))
+    last = numbered.group_by(list(identity), use_threads=False).aggregate([("__row", "max")])
+    rows: np.ndarray[tuple[int], np.dtype[np.int64]] = np.sort(last.column("__row_max").to_numpy())
+    return rows
+
+
 def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
     """One part that changes older rows as all parts do, one after another: what is deleted stays in it as deleted.
 
@@ -213,7 +256,7 @@ def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
         identity, expiry: as in `standing_rows`.
     """
     named = [_renamed(part, DELETED, _GONE) for part in parts]
-    marked = [part if _GONE in part.column_names else part.append_column(_GONE, _none(part)) for part in named]
+    marked = [part if _GONE in part.column_names else _none_marked(part, _GONE) for part in named]
     merged = _renamed(standing_rows(marked, identity), _GONE, DELETED)
     if expiry is None or expiry.column not in merged.column_names:
         return merged
@@ -223,10 +266,6 @@ def merge_changes(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
     # A row that has died still stands before an older one, which may live.
     gone = pc.or_(merged.column(DELETED), pc.invert(alive))
     return merged.set_column(merged.column_names.index(DELETED), DELETED, gone)
-
-
-def _none(part: pa.Table) -> pa.Array:
-    return pa.array(np.zeros(part.num_rows, np.bool_))
 
 
 def _renamed(part: pa.Table, name: str, other: str) -> pa.Table:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.errors import StateError, UnknownStateError, nearest
-from penstock.engine.state.capture import TableCapture, merge_rows
+from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from penstock.savepoints.history import merge_rows
 from penstock.savepoints.layout import Layout, layout_of, shown_name
 
 MOST_BYTES: Final = 256 * 1024 * 1024

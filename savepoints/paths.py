@@ -11,12 +11,14 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
                     log/00000002-00000000.jsonl.gz      the stimulus log of manager 2, in parts
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
+                    at-<hash of a URL>/...              such a path in the storage of a single operator
     <directory>/savepoint-<job id>-00000043-<random>/manifest.json
                                                      data/<sha256>-<checkpoint>-<attempt>-...arrow
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass
@@ -30,6 +32,8 @@ CLAIMS: Final = "claims"
 LOG: Final = "log"
 DATA: Final = "data"
 DISCARDED: Final = f"{CLAIMS}/discarded"
+ROUTE: Final = "at-"
+"""Begins the paths of files in the storage of a single operator."""
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._=-]{1,255}")
 _CHECKPOINT: Final = re.compile(r"chk-(\d{8,18})")
@@ -82,6 +86,16 @@ def job_folder(root: str, job_id: str) -> str:
     if "/" in job_id:
         raise CheckpointError(f"{root}: job id {job_id!r} cannot name a folder; use letters, digits, '-', '_' and '.'")
     return join_url(root, check_path(job_id, root))
+
+
+def route_of(url: str) -> str:
+    """The first part of the paths of files in the storage `url`.
+
+    Example:
+        >>> route_of("s3://hot/state")
+        'at-4e3c24abfe60d595'
+    """
+    return ROUTE + hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from penstock.engine.checkpointing.task_capture import in_flight_origin
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.state.capture import merge_rows, standing_rows
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.rocksdb.folders import OwnedFolder
 from penstock.engine.state.snapshot import (
@@ -40,10 +39,10 @@ from penstock.engine.state.snapshot import (
     rows_of_groups,
     share,
 )
+from penstock.savepoints.history import merge_rows, standing_rows
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
-from penstock.savepoints.routing import routed
 from penstock.savepoints.segments import decode_batches, decode_segment, read_file
-from penstock.savepoints.storage import BlobStore, OpenBlobs
+from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
 from penstock.savepoints.writer import uids_of
 
 NativeReader: TypeAlias = Callable[[Path, Mapping[str, str], range], Mapping[str, StateTable]]

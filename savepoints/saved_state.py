@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from penstock.engine.checkpointing.handles import SegmentHandle, TableHandle
 from penstock.engine.errors import StateError, nearest
-from penstock.engine.state.capture import DELETED, merge_rows
+from penstock.engine.state.capture import DELETED
 from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
+from penstock.savepoints.history import merge_rows
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
 from penstock.savepoints.live_rows import rows_of_keys

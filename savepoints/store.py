@@ -52,7 +52,6 @@ from penstock.savepoints.paths import (
     used_number,
 )
 from penstock.savepoints.restore import load_task, plan_failover, preload_task
-from penstock.savepoints.routing import routed
 from penstock.savepoints.storage import (
     BlobExistsError,
     BlobStore,
@@ -61,6 +60,7 @@ from penstock.savepoints.storage import (
     RetryPolicy,
     check_writable,
     open_blobs,
+    routed,
 )
 from penstock.savepoints.writer import UPLOADS, CheckpointWriter
 

@@ -33,15 +33,14 @@ from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
-from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture, merge_rows, standing_rows
+from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.content import Data, length_of, sha256_of
-from penstock.savepoints.history import TableHistory, first_to_merge, merge_changes
-from penstock.savepoints.paths import JobPaths
-from penstock.savepoints.routing import route_of, routed
+from penstock.savepoints.history import TableHistory, first_to_merge, merge_changes, merge_rows, standing_rows
+from penstock.savepoints.paths import JobPaths, route_of
 from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file
-from penstock.savepoints.storage import BlobStore, OpenBlobs
+from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
 
 UPLOADS: Final = 4
 """Files of one capture that are encoded and written at the same time: buckets are far away, memory is not endless."""

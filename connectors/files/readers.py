@@ -13,8 +13,7 @@ from typing import Final, TypeAlias
 
 import pyarrow as pa
 
-from penstock.connectors.positions import row_position
-from penstock.engine.connectors import Position, SourceReader
+from penstock.engine.connectors import Position, SourceReader, row_position
 from penstock.engine.errors import RecordError
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024

@@ -20,8 +20,16 @@ from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.parquet_reader import columns_of, count_row_groups
 from penstock.connectors.files.readers import ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
-from penstock.connectors.positions import row_of
-from penstock.engine.connectors import ConnectorContext, Dataset, ParquetFiles, Position, Source, SourceReader, Split
+from penstock.engine.connectors import (
+    ConnectorContext,
+    Dataset,
+    ParquetFiles,
+    Position,
+    Source,
+    SourceReader,
+    Split,
+    row_of,
+)
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike

@@ -45,6 +45,10 @@ class GroupedAggregation:
         keys: the columns whose values make a group; none for a single group of all rows.
         aggregates: what to compute, by the name of the result.
 
+    Attributes:
+        folds: the accumulators that are folded column by column; each name once.
+        grouped: the accumulators that are combined by group ids; each once.
+
     Raises:
         GraphError: no aggregate, or what is none; a key or result whose name is taken or begins with `__`.
 
@@ -57,11 +61,13 @@ class GroupedAggregation:
 
     keys: Sequence[str]
     aggregates: Mapping[str, Aggregate]
-    _folds: tuple[FoldAccumulator, ...] = field(init=False, repr=False)
-    _grouped: tuple[GroupAccumulator, ...] = field(init=False, repr=False)
+    folds: tuple[FoldAccumulator, ...] = field(init=False, repr=False)
+    grouped: tuple[GroupAccumulator, ...] = field(init=False, repr=False)
     _read: tuple[str, ...] = field(init=False, repr=False)
     _bound: pa.Schema | None = field(init=False, repr=False, compare=False, default=None)
     """The columns of the rows that were lifted last, which are looked at where they are others."""
+    _odd: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+    """Those of them that are read and have to become plain."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", tuple(self.keys))
@@ -77,10 +83,10 @@ class GroupedAggregation:
                 grouped[accumulator.names] = accumulator
             elif accumulator.name not in folds or (isinstance(accumulator, SumAccumulator) and accumulator.exact):
                 folds[accumulator.name] = accumulator
-        object.__setattr__(self, "_folds", tuple(folds.values()))
-        object.__setattr__(self, "_grouped", tuple(grouped.values()))
-        folded = (fold.column for fold in self._folds if fold.column is not None)
-        read = (*self.keys, *folded, *(accumulator.column for accumulator in self._grouped))
+        object.__setattr__(self, "folds", tuple(folds.values()))
+        object.__setattr__(self, "grouped", tuple(grouped.values()))
+        folded = (fold.column for fold in self.folds if fold.column is not None)
+        read = (*self.keys, *folded, *(accumulator.column for accumulator in self.grouped))
         object.__setattr__(self, "_read", tuple(dict.fromkeys(read)))
 
     def _check_names(self) -> None:
@@ -127,13 +133,16 @@ class GroupedAggregation:
         """
         if data.schema != self._bound:
             self.bind(data.schema, "aggregate")
+            kinds = {name: data.schema.field(name).type for name in self._read}
+            object.__setattr__(self, "_odd", tuple(name for name, kind in kinds.items() if plain_type(kind) != kind))
             object.__setattr__(self, "_bound", data.schema)
-        columns = {name: plain(data.column(name)) for name in self._read}
+        columns = {name: data.column(name) for name in self._read}
+        columns.update((name, plain(columns[name])) for name in self._odd)
         lifted = {key: columns[key] for key in self.keys}
-        for fold in self._folds:
+        for fold in self.folds:
             rows = pa.nulls(data.num_rows) if fold.column is None else columns[fold.column]
             lifted[fold.name] = fold.lift(rows)
-        for accumulator in self._grouped:
+        for accumulator in self.grouped:
             arrays = accumulator.lift(columns[accumulator.column], timestamps)
             lifted.update(zip(accumulator.names, arrays, strict=True))
         return pa.table(lifted)
@@ -158,17 +167,7 @@ class GroupedAggregation:
             RecordError: a sum does not fit its type.
         """
         by = self.keys if by is None else by
-        return combine_accumulators(table, by, self._folds, self._grouped, also)
-
-    @property
-    def folds(self) -> tuple[FoldAccumulator, ...]:
-        """The accumulators that are folded column by column; each name once."""
-        return self._folds
-
-    @property
-    def grouped(self) -> tuple[GroupAccumulator, ...]:
-        """The accumulators that are combined by group ids; each once."""
-        return self._grouped
+        return combine_accumulators(table, by, self.folds, self.grouped, also)
 
     def lower(self, table: pa.Table) -> pa.Table:
         """The results for a table of accumulators: its key columns, then a column for each aggregate."""

@@ -114,15 +114,10 @@ def accumulators_of(aggregation: GroupedAggregation, batch: Batch) -> pa.Table:
     """
     if batch.partials is None:
         return aggregation.lift(batch.data, batch.timestamps)
-    columns = {key: batch.data.column(key) for key in aggregation.keys}
-    for fold in aggregation.folds:
-        columns[fold.name] = (
-            pa.array(_filled(batch.data.column(batch.partials.counts)))
-            if fold.name == _COUNT
-            else batch.data.column(fold.name)
-        )
-    for accumulator in aggregation.grouped:
-        columns.update((each, batch.data.column(each)) for each in accumulator.names)
+    columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
+    rows = columns.pop(batch.partials.counts)
+    if any(fold.name == _COUNT for fold in aggregation.folds):
+        columns[_COUNT] = pa.array(_filled(rows))
     return pa.table(columns)
 
 

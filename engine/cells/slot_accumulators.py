@@ -129,9 +129,10 @@ class DenseAccumulators:
         self._end = 0
 
     def merge(self, rows: Rows, table: pa.Table) -> None:
-        end = max(self._end, int(rows.touched.max(initial=-1)) + 1)
-        self._cells.create(np.arange(self._end, end))
-        self._end = end
+        end = int(rows.touched.max(initial=-1)) + 1
+        if end > self._end:
+            self._cells.create(np.arange(self._end, end))
+            self._end = end
         self._cells.fold(rows.slots, table, self._keys_of)
 
     def replace(self, rows: Rows, table: pa.Table) -> None:

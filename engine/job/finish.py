@@ -29,9 +29,9 @@ class Finish:
     def is_near(self) -> bool:
         """Whether all subtasks have emitted everything, and the checkpoint that ends the job has yet to be taken."""
         life, attempts = self._life, self._life.attempts
-        is_over = life.layout is not None and len(attempts.finished) == life.layout.subtasks
         runs = life.status is JobStatus.RUNNING and attempts.pending is None and attempts.deployment is None
-        return is_over and runs and not (life.checkpoints is not None and life.checkpoints.ends_the_job)
+        is_over = runs and len(attempts.finished) == len(attempts.deployed)
+        return is_over and not (life.checkpoints is not None and life.checkpoints.ends_the_job)
 
     @property
     def deadline(self) -> float | None:

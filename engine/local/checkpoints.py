@@ -26,8 +26,7 @@ from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.log import LogKeeper, StimulusLog
-from penstock.engine.local.execution import LocalExecution
-from penstock.engine.local.mail import Mailbox, MailKind
+from penstock.engine.local.execution import LocalExecution, Mailbox, MailKind
 
 _REMEMBERED: Final = 100
 """A checkpoint that is older than the newest by this much is over."""

@@ -23,8 +23,7 @@ from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.layout import GraphPlanner
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.local.deployment import LocalDeployment
-from penstock.engine.local.execution import LocalExecution
-from penstock.engine.local.mail import Mailbox, MailKind
+from penstock.engine.local.execution import LocalExecution, Mailbox, MailKind
 from penstock.engine.local.room import EndlessRoom, Room
 
 if TYPE_CHECKING:

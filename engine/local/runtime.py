@@ -65,7 +65,8 @@ class LocalJob(JobHandle):
     ) -> None:
         super().__init__(program.name, consumers)
         self._clock = clock
-        self._holds_back = folder is not None and program.config.checkpoints.enabled
+        collects = any(isinstance(consumer, CollectedRows) for consumer in consumers.values())
+        self._holds_back = folder is not None and program.config.checkpoints.enabled and collects
         self._interrupts = Interrupts()
         self._folder = folder
         self._held = HeldRows()
@@ -136,6 +137,8 @@ class LocalJob(JobHandle):
             for place, (attempt, restored) in self._brain.attempts.deployed.items():
                 self._follow(place, attempt, restored)
         shown, self._shown = self._shown, []
+        if not self._holds_back:
+            return shown
         final = self._held.release_all() if self._brain.has_finished else self._held.release(self._brain.completed)
         return [*shown, *final]
 

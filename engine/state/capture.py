@@ -7,17 +7,15 @@ may hold only what has changed since the one before: rows that replace others by
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, by_group
+from penstock.engine.state.snapshot import Redistribution, StateTable
 
 DELETED: Final = "__deleted"
 """Boolean column of changes, and of them alone: the row with this identity is gone."""
@@ -132,45 +130,3 @@ class OperatorCapture:
 def complete_table(table: StateTable) -> TableCapture:
     """A capture of a table that is there already."""
     return TableCapture(table.redistribution, lambda: table.data)
-
-
-def merge_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
-    """As `standing_rows`, sorted by `KEY_GROUP` where there is one: as restores and savepoints need them."""
-    merged = standing_rows(parts, identity, expiry)
-    return merged if KEY_GROUP not in merged.column_names else by_group(merged)
-
-
-def standing_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Expiry | None = None) -> pa.Table:
-    """The rows that stand after all parts, oldest first: of those with the same identity the last, unless deleted.
-
-    Args:
-        parts: complete rows first, then changes; one that lacks `DELETED` deletes nothing.
-        identity: the columns that tell rows apart; nulls are equal.
-        expiry: rows to leave out.
-
-    Returns:
-        rows without `DELETED`, in the order of their last change.
-    """
-    deletes = any(DELETED in part.column_names for part in parts)
-    if deletes:
-        parts = [part if DELETED in part.column_names else _none_deleted(part) for part in parts]
-    merged = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")
-    if len(parts) > 1 and identity:
-        merged = merged.take(pa.array(_last_of_each(merged, identity)))
-    if deletes:
-        merged = merged.filter(pc.invert(merged.column(DELETED))).drop_columns(DELETED)
-    if expiry is not None and expiry.column in merged.column_names:
-        merged = merged.filter(pc.greater_equal(merged.column(expiry.column), expiry.below))
-    return merged
-
-
-def _none_deleted(part: pa.Table) -> pa.Table:
-    return part.append_column(DELETED, pa.array(np.zeros(part.num_rows, np.bool_)))
-
-
-def _last_of_each(table: pa.Table, identity: Sequence[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The rows that no later row with the same identity follows, ascending."""
-    numbered = table.select(list(identity)).append_column("__row", pa.array(np.arange(table.num_rows)))
-    last = numbered.group_by(list(identity), use_threads=False).aggregate([("__row", "max")])
-    rows: np.ndarray[tuple[int], np.dtype[np.int64]] = np.sort(last.column("__row_max").to_numpy())
-    return rows

@@ -98,6 +98,9 @@ class TaskCheckpoints:
         links: the operators of the chain.
         router: where barriers go.
         clock: the runtime's clock.
+
+    Attributes:
+        input_ended: whether the task's input has ended and the operators have emitted all that they had.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class TaskCheckpoints:
         self._newest = 0
         self._captured = 0
         self._begun: deque[_Begun] = deque()
-        self._input_ended = False
+        self.input_ended = False
         self._end_is_barrier = False
         self._has_base = False
         self._suspended_by: int | None = None
@@ -167,17 +170,12 @@ class TaskCheckpoints:
         # Watermarks that were under way are not kept: each says all that those before it said, and more will come.
         self._router.resend(restored.in_flight)
         if restored.finished:
-            self._input_ended = True
+            self.input_ended = True
             if self._gate is not None:
                 self._gate.discard_input()
             words = (Watermark(MAX_TIMESTAMP), EndOfInput()) if self._source is None else self._source.final_controls
             for word in words:
                 self._router.broadcast(word)
-
-    @property
-    def input_ended(self) -> bool:
-        """Whether the task's input has ended and the operators have emitted all that they had."""
-        return self._input_ended
 
     def expect(self, barrier: Barrier) -> bool:
         """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once.
@@ -189,7 +187,7 @@ class TaskCheckpoints:
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True
         self._resume_behind(barrier)
-        if self._input_ended:
+        if self.input_ended:
             # Sinks have prepared all there is for the later one: the job must not end behind this one.
             if barrier.checkpoint < self._captured:
                 return False
@@ -247,7 +245,7 @@ class TaskCheckpoints:
 
     def on_end(self) -> None:
         """The input has ended and the operators have emitted all: what is expected has no barrier to wait for."""
-        self._input_ended = True
+        self.input_ended = True
         for checkpoint in sorted(self._expected):
             # If its barriers were dropped here, the other subtasks have captured another moment.
             if not self._barriers.is_over(checkpoint):

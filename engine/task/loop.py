@@ -271,13 +271,10 @@ class Task:
             self._pace.heed(self._blocked_seconds, self._router.wanted_of(self._rows))
             self._blocked_seconds = 0.0
         taken = self._head.next()
-        match taken:
-            case None:
-                return Idle(self._until(self._timer_deadline(now)))
-            case Wait(until):
-                return Idle(self._until(until, self._timer_deadline(now)))
-            case (input_index, element):
-                return self._process(input_index, element)
+        if taken is not None and not isinstance(taken, Wait):
+            return self._process(*taken)
+        timers = self._timer_deadline(now) if self._timed else None
+        return Idle(self._until(timers, None if taken is None else taken.until))
 
     def _until(self, *deadlines: float | None) -> float | None:
         """The first of the deadlines, and of those of what is to be sent and of checkpoints; None if there is none."""

@@ -19,9 +19,8 @@ from penstock.connectors.collection import CollectionSource
 from penstock.connectors.datagen import DataGenSource, RandomInt, Sequence
 from penstock.connectors.files import readers
 from penstock.connectors.files.source import FileSource
-from penstock.connectors.positions import row_of, row_position
 from penstock.engine.clock import ManualClock
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Wait
+from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Wait, row_of, row_position
 from penstock.engine.errors import RestoreError
 
 ROWS = 57

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.capture import DELETED, Expiry, merge_rows
-from penstock.savepoints.history import first_to_merge, merge_changes
+from penstock.engine.state.capture import DELETED, Expiry
+from penstock.savepoints.history import first_to_merge, merge_changes, merge_rows
 
 
 def test_the_first_rows_are_a_base_and_small_changes_stand_beside_it() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.engine.errors import CheckpointError
-from penstock.savepoints.paths import check_path
-from penstock.savepoints.routing import route_of, routed
+from penstock.savepoints.paths import check_path, route_of
+from penstock.savepoints.storage import routed
 from tests.savepoints.subtasks import ROOT, Storage
 
 HOT = "memory://hot/state"

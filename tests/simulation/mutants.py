@@ -248,7 +248,7 @@ def _forget_who_had_finished(patch: Patch) -> None:
 
     def open_(self: Any, restored: Any) -> None:
         original(self, restored)
-        self._input_ended = False
+        self.input_ended = False
 
     patch.setattr(TaskCheckpoints, "open", open_)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.engine.local.mail import Mail, Mailbox, MailKind, Posted
+from penstock.engine.local.execution import Mail, Mailbox, MailKind, Posted
 from penstock.testing.simulation.faults import Dice
 
 _CALLS: Final = (

@@ -33,7 +33,7 @@ from penstock.engine.errors import (
 from penstock.engine.graph.physical import JobProgram
 from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
-from penstock.engine.local.mail import MailKind
+from penstock.engine.local.execution import MailKind
 from penstock.engine.local.manager import LocalManager
 from penstock.savepoints.paths import checkpoint_folder_name
 from penstock.savepoints.restore import plan_restore

@@ -11,15 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.operators.base import Operator
-from penstock.engine.state.capture import (
-    DELETED,
-    CaptureRequest,
-    CaptureScope,
-    OperatorCapture,
-    TableCapture,
-    merge_rows,
-)
+from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, StateTable
+from penstock.savepoints.history import merge_rows
 from tests.engine.state.saved import captured_snapshot, snapshot_of
 
 

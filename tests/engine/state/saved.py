@@ -8,17 +8,11 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.engine.elements import MIN_TIMESTAMP
-from penstock.engine.state.capture import (
-    DELETED,
-    CaptureRequest,
-    CaptureScope,
-    OperatorCapture,
-    TableCapture,
-    merge_rows,
-)
+from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable, by_group
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.engine.state.timers import TimerQueue
+from penstock.savepoints.history import merge_rows
 
 
 class Captured(Protocol):

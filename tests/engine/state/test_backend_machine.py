@@ -12,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.state.backend import Key, Namespace, key_tuple
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture, merge_rows
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
+from penstock.savepoints.history import merge_rows
 from tests.engine.state.backends import (
     GROUPS,
     KEYS,

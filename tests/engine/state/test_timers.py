@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.state.capture import CaptureScope, merge_rows
+from penstock.engine.state.capture import CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from penstock.engine.state.timers import TimerQueue
+from penstock.savepoints.history import merge_rows
 from tests.engine.state.saved import timers_of
 
 KEYS = pa.schema([("k", pa.string())])

@@ -21,10 +21,11 @@ from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.spec import OperatorSpec
-from penstock.engine.state.capture import CaptureRequest, CaptureScope, merge_rows
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.keys.identity import coded_columns
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
+from penstock.savepoints.history import merge_rows
 from tests.engine.helpers import RecordingCollector
 from tests.engine.state.saved import captured_snapshot
 
