@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -93,6 +94,8 @@ class Output:
 
     def error(self, error: BaseException, hint: str = "") -> None:
         """Report why a command failed, and to people a hint."""
+        # As Python does where nobody catches an error: what is told when the process ends can tell that it failed.
+        sys.last_value = error
         tracebacks = self.tracebacks or wants_everything()
         if tracebacks:
             self.say("".join(traceback.format_exception(error)).rstrip())

@@ -15,6 +15,9 @@
     │       ├── SqlValidationError  a name, a type or an option in it is wrong
     │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
+    │   ├── ResultError             a function returned or keeps what does not fit what it declared
+    │   └── RefusedRowsError        the target of a sink does not take rows, by a constraint for example
+    ├── WriteError                  a file of a sink cannot be written, such as on a full disk
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     │   └── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
@@ -188,7 +191,28 @@ class RecordError(PenstockError):
         Args:
             where: operator and subtask.
         """
-        return RecordError(f"{where}: {self}")
+        return type(self)(f"{where}: {self}")
+
+
+class ResultError(RecordError):
+    """A function of the user returned, or keeps in its state, what does not fit what it declared."""
+
+    remedy = "Mend the function, or declare the type that it gives; no row is to blame."
+
+
+class RefusedRowsError(RecordError):
+    """The target of a sink does not take rows, by a constraint for example."""
+
+    remedy = "Alter the target, or drop such rows before the sink where they are not in a checkpoint yet."
+
+
+class WriteError(PenstockError):
+    """A file of a sink cannot be written. The message names the file, the operator and why."""
+
+    remedy = (
+        "Free space there, or mend the rights, then start the job again; with checkpoints and a restart strategy it "
+        "goes on by itself from the last one."
+    )
 
 
 class UserCodeError(PenstockError):

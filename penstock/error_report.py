@@ -10,8 +10,9 @@ import functools
 import os
 import re
 import sys
+import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -21,6 +22,7 @@ from penstock.engine.errors import JobFailedError, LifeCycleError, PenstockError
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
 _PACKAGE: Final = str(Path(__file__).parent) + os.sep
+_LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^  File "([^"]+)"')
 _MOST_LINES: Final = 30
@@ -107,10 +109,16 @@ def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException
     if not isinstance(error, PenstockError) or wants_everything():
         before(kind, error, trace)
         return
-    # Where in the user's own program; what lies below it is ours.
-    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith((_PACKAGE, "<"))]
-    at = f"\nat {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}" if frames else ""
+    place = own_place(traceback.extract_tb(trace))
+    at = "" if place is None else f"\nat {place.filename}:{place.lineno}: {place.line}"
     print(f"{kind.__name__}: {report(error)}{at}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
+
+
+def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
+    """Where in the user's own program: what lies below it is ours, or of libraries that we call."""
+    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<"))]
+    own = [frame for frame in theirs if not frame.filename.startswith(_LIBRARIES)]
+    return next(reversed(own or theirs[:1]), None)
 
 
 def _show_in_notebook(

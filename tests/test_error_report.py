@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import os
+import queue
 import subprocess
 import sys
+import traceback
 from contextlib import redirect_stderr
 from typing import Any
 
@@ -15,7 +17,7 @@ import penstock as ps
 from penstock import error_report
 from penstock.engine import errors
 from penstock.engine.errors import ConfigurationError, JobFailedError, PenstockError, UserCodeError
-from penstock.error_report import own_frames, report, show_errors_briefly
+from penstock.error_report import own_frames, own_place, report, show_errors_briefly
 
 
 def number_of(row: Any) -> Any:
@@ -72,6 +74,26 @@ def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:
     )
     lines = ['  File "mine.py", line 1, in f', "    g()", '  File "mine.py", line 2, in g', "    1 / 0"]
     assert own_frames(text) == [*lines, "ZeroDivisionError: no"]
+
+
+def test_the_place_is_the_users_line_and_not_that_of_a_library_below() -> None:
+    def frame(name: str, line: int) -> traceback.FrameSummary:
+        return traceback.FrameSummary(name, line, "f", line="x")
+
+    ours, library = frame(error_report.__file__, 9), frame(str(queue.__file__), 401)
+    mine, installed = frame("mine.py", 7), frame(str(pytest.__file__), 1)
+    assert own_place([mine, ours, library]) == mine
+    assert own_place([installed, ours, library]) == installed
+    assert own_place([ours]) is None
+
+
+def test_what_a_function_gives_back_is_not_blamed_on_rows() -> None:
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    stream = env.from_collection([{"u": "a", "n": 1}] * 2).key_by("u")
+    stream.reduce(lambda one, other: one["n"] + other["n"]).print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute("sums")
+    assert "no row is to blame" in report(failed.value)
 
 
 def test_a_deep_recursion_shows_its_end() -> None:

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
-from penstock.engine.errors import CheckpointCorruptError, ConfigurationError
+from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, WriteError
 
 UNFINISHED: Final = ".inprogress"
 PREPARED: Final = ".prepared"
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNSUPPORTED: Final = (errno.EINVAL, errno.ENOTSUP, errno.EBADF)
 
 
@@ -121,14 +120,15 @@ def damaged(path: str, finding: str, length: int, where: str) -> CheckpointCorru
 
 @contextlib.contextmanager
 def writing(path: str, where: str) -> Iterator[None]:
-    """An `OSError` in here, such as of a full disk, says which file of which subtask could not be written."""
+    """An `OSError` in here, such as of a full disk, says which file of which subtask could not be written.
+
+    Raises:
+        WriteError: in its place.
+    """
     try:
         yield
     except OSError as error:
-        text = f"{where}: {path} cannot be written: {error.strerror or error}"
-        if error.errno in _FULL:
-            text += "; free space there, and the job resumes from its last checkpoint"
-        raise (OSError(text) if error.errno is None else OSError(error.errno, text)) from error
+        raise WriteError(f"{where}: {path} cannot be written: {error.strerror or error}") from error
 
 
 class LocalFolder:

@@ -41,7 +41,7 @@ from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode
 from penstock.engine.connectors import Committable, ConnectorContext, Dataset, TransactionalSink, TransactionalWriter
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError, nearest
+from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError, RefusedRowsError, nearest
 from penstock.engine.rows import shown_row
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class PostgresSink(TransactionalSink):
 
         Raises:
             ConnectionError: the server cannot be reached.
-            RecordError: the table does not take the rows, by a constraint for example.
+            RefusedRowsError: the table does not take the rows, by a constraint for example.
         """
         import psycopg
 
@@ -159,10 +159,9 @@ class PostgresSink(TransactionalSink):
             except lost_errors() as error:
                 raise ConnectionError(f"{_place(context)}: {shown_dsn(self.dsn)}: {error_line(error)}") from None
             except psycopg.Error as error:
-                raise RecordError(
-                    f"{_place(context)}: table {self.table!r} at {shown_dsn(self.dsn)} does not take the rows of "
-                    f"checkpoint {of_writer[-1].checkpoint}: {error_line(error)}; they are kept in the checkpoint: "
-                    "alter the table, or the rights to it, then start the job again"
+                raise RefusedRowsError(
+                    f"{_place(context)}: table {self.table!r} at {shown_dsn(self.dsn)} does not take the rows"
+                    f"{_of_checkpoint(of_writer[-1].checkpoint, error_line(error))}"
                 ) from None
 
     def _apply(self, committables: Sequence[Committable], where: str) -> None:
@@ -206,6 +205,16 @@ class PostgresSink(TransactionalSink):
 
     def describe(self) -> str:
         return f"postgres({self.table}, {self.mode})"
+
+
+def _of_checkpoint(number: int, why: str) -> str:
+    """What becomes of rows that were refused; at the end of a job without checkpoints, the number is 0."""
+    if not number:
+        return f": {why}; none of them was written: alter the table, or the rights to it, then start the job again"
+    return (
+        f" of checkpoint {number}: {why}; they are kept in the checkpoint: alter the table, or the rights to it, then "
+        "start the job again from there (resume='latest', --resume)"
+    )
 
 
 def _check_columns(table: Table, keys: Sequence[str], schema: pa.Schema, name: str) -> None:

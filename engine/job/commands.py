@@ -132,10 +132,10 @@ class Commands:
         """The checkpoints, where one can be asked for now."""
         life = self._life
         name, status = f"job {life.name!r}", life.status if life.ending is None else life.ending.status
-        if life.storage is None:
-            raise CheckpointError(f"{name} has no checkpoint storage; run it with checkpoints(storage=...)")
         if status.ended:
             raise CheckpointError(f"{name} has ended: it is {status.value}")
+        if life.storage is None:
+            raise CheckpointError(f"{name} has no checkpoint storage; run it with checkpoints(storage=...)")
         if status is not JobStatus.RUNNING or life.checkpoints is None:
             raise CheckpointError(f"{name} is {status.value}; try again once it runs")
         if life.drain is not None or life.checkpoints.ends_the_job or self._finish.is_near:

@@ -51,18 +51,15 @@ def evolve(column: pa.ChunkedArray, declared: pa.DataType, default: Any = None) 
         return column
     reason = _refusal(column.type, declared, default, "")
     if reason is not None:
-        raise _refused(column.type, declared, reason)
+        raise _refused(reason)
     try:
         return pa.chunked_array([_evolved(chunk, declared, default) for chunk in column.chunks], declared)
     except pa.ArrowException as error:
-        raise _refused(column.type, declared, f"a value does not fit ({error})") from error
+        raise _refused(f"a value does not fit ({error})") from error
 
 
-def _refused(saved: pa.DataType, declared: pa.DataType, reason: str) -> RestoreError:
-    return RestoreError(
-        f"it was saved as {saved} and is declared now as {declared}: {reason}; declare it as before, or give the new "
-        "state another name"
-    )
+def _refused(reason: str) -> RestoreError:
+    return RestoreError(f"{reason}; declare it as before, or give the new state another name")
 
 
 def _refusal(saved: pa.DataType, declared: pa.DataType, default: Any, path: str) -> str | None:

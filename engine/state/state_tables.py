@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.errors import RecordError, RestoreError, StateError
+from penstock.engine.errors import RecordError, RestoreError, ResultError, StateError
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.capture import DELETED
@@ -86,7 +86,7 @@ class ValueCodec:
             RecordError: None, or a value that does not fit.
         """
         if value is None:
-            raise RecordError(
+            raise ResultError(
                 f"{self.place}: None cannot be kept here; leave it out, or keep a value that stands for it"
             )
         if type(value) is self.exact or self._serializer:
@@ -95,7 +95,7 @@ class ValueCodec:
             return value.item()
         admitted = self._form.normal(value)
         if admitted is None:
-            raise RecordError(f"{self.place}: {value!r} stands for no value, and cannot be kept; call clear() instead")
+            raise ResultError(f"{self.place}: {value!r} stands for no value, and cannot be kept; call clear() instead")
         return admitted
 
     def sought(self, value: Any) -> Any:

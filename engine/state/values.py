@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.columns import readable, rebuilt
-from penstock.engine.errors import RecordError
+from penstock.engine.errors import RecordError, ResultError
 from penstock.engine.rows import ColumnConverter, batch_rows
 
 Normal: TypeAlias = Callable[[Any], Any]
@@ -102,10 +102,10 @@ class ValueForm:
         except RecordError:
             return None
 
-    def _misfit(self, values: Sequence[Any], error: RecordError) -> RecordError:
+    def _misfit(self, values: Sequence[Any], error: RecordError) -> ResultError:
         reason = error.__cause__ or error
         wrong = next((value for value in values if not self._fits(value)), values[0])
-        return RecordError(
+        return ResultError(
             f"{self._place}: the value {wrong!r:.200} does not fit its type {self.kind}: {reason}; keep values of that "
             "type, or declare another"
         )

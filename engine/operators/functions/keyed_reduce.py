@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import Batch, Watermark
-from penstock.engine.errors import GraphError, RecordError, StateError
+from penstock.engine.errors import GraphError, ResultError, StateError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
@@ -78,11 +78,11 @@ def check_reduced(row: Mapping[str, Any], names: AbstractSet[str]) -> None:
     """Make sure that a reduced row has the columns of the rows that it was made of.
 
     Raises:
-        RecordError: it lacks some, or has others.
+        ResultError: it lacks some, or has others.
     """
     if row.keys() != names:
         wrong = sorted(names ^ row.keys())
-        raise RecordError(
+        raise ResultError(
             f"reduce: the function returned {row!r:.300}, whose columns differ from those of its rows in "
             f"{', '.join(map(repr, wrong))}; return all columns of the rows, as in "
             "{**one, 'v': one['v'] + other['v']}"

@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import ConfigurationError, RecordError, ResultError
 from penstock.engine.functions import OutputTag, Row
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.rows import RowConverter
@@ -51,10 +51,10 @@ def checked_rows(made: Any, method: str, where: str) -> Iterable[Any]:
     """What a function returned, if it is an iterable of rows.
 
     Raises:
-        RecordError: it is not; a single dict, for example.
+        ResultError: it is not; a single dict, for example.
     """
     if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):
-        raise RecordError(
+        raise ResultError(
             f"{where}: {method} returned {made!r:.200} ({type(made).__name__}), not rows; yield each row (a dict), or "
             "return a list of dicts, or None for no rows"
         )

@@ -21,6 +21,7 @@ from penstock.connectors.files.sink import FileSink
 from penstock.connectors.lakes import DeltaSink
 from penstock.engine.connectors import TransactionalSink
 from penstock.engine.elements import Batch
+from penstock.engine.errors import WriteError
 from tests.connectors.lakes.test_iceberg import Lake
 from tests.connectors.reading import context
 
@@ -67,7 +68,7 @@ def test_a_full_disk_is_named_and_what_was_written_is_removed(tmp_path: Path, ki
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     numbers: Any = np.random.default_rng(0).integers(0, 2**60, 100_000)
     writer = sink.open(context())
-    with room_for(100_000), pytest.raises(OSError, match=r"'test', subtask 0: .*cannot be written: .*too large; free"):  # noqa: PT012
+    with room_for(100_000), pytest.raises(WriteError, match=r"'test', subtask 0: .*cannot be written: .*too large$"):  # noqa: PT012
         writer.write(Batch(pa.record_batch({"i": numbers})))
         writer.prepare(1)
     writer.close()

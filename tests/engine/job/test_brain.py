@@ -507,6 +507,13 @@ def test_a_job_without_storage_says_so(command: ev.Command) -> None:
     assert "has no checkpoint storage" in str(answer)
 
 
+def test_a_job_that_has_ended_says_that_and_not_what_it_lacked() -> None:
+    shell = Shell(storage=False, interval_ms=0).run()
+    shell.ask(ev.CancelJob())
+    (answer,) = shell.answers(shell.ask(ev.StopJob()))
+    assert "has ended: it is cancel" in str(answer)
+
+
 def test_who_waits_when_the_job_ends_is_told_exactly_once() -> None:
     shell = Shell().run()
     requests = [shell.ask(one) for one in (ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.RescaleJob(3), ev.CancelJob())]
