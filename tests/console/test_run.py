@@ -220,7 +220,7 @@ def test_a_flow_goes_on_from_one_thing(penstock: Penstock, words: Path, how: tup
 def test_a_flow_is_resumed_by_its_name(penstock: Penstock, words: Path) -> None:
     ask = ("run", "--local", "-Dexecution.checkpointing.dir=kept", "--json", "words.py:flow")
     refused = penstock(*ask, "--resume")
-    assert (refused.code, refused.document["error"]["type"]) == (1, "RestoreError")
+    assert (refused.code, refused.document["error"]["type"]) == (1, "NoCheckpointError")
     assert "job 'words' cannot be resumed: no run of it has left a checkpoint" in refused.err
     begun = penstock(*ask, "--resume-if-any")
     assert (begun.code, begun.document["restored_from"]) == (0, None)

@@ -181,7 +181,7 @@ def test_a_command_that_is_given_nothing_says_what_there_is(
 def test_the_options_of_all_commands_may_stand_before_the_command(penstock: Penstock, taken: tuple[str, ...]) -> None:
     behind = penstock("savepoint", "inspect", taken[0], "--json").document
     assert penstock("--json", "savepoint", "inspect", taken[0]).document == behind
-    assert penstock("--json", "savepoint", "inspect", "nowhere").document["error"]["type"] == "RestoreError"
+    assert penstock("--json", "savepoint", "inspect", "nowhere").document["error"]["type"] == "NoCheckpointError"
     assert "Traceback" in penstock("--traceback", "savepoint", "inspect", "nowhere").err
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -110,22 +111,27 @@ def test_wider_types_take_every_value(saved: pa.DataType, declared: pa.DataType,
         (pa.list_(pa.int64()), pa.int64()),
         (pa.large_list(pa.int64()), pa.list_(pa.int64())),
         (pa.list_(pa.int64(), 2), pa.list_(pa.int64(), 3)),
-        (pa.list_(pa.string()), pa.list_(pa.int64())),
-        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string())),
         (pa.struct({"a": pa.int64()}), pa.int64()),
     ],
 )
 def test_other_types_are_refused_with_both_named(saved: pa.DataType, declared: pa.DataType) -> None:
     with pytest.raises(RestoreError) as caught:
         evolve(pa.chunked_array([], saved), declared)
-    assert f"saved as {saved}" in str(caught.value)
-    assert f"declared now as {declared}" in str(caught.value)
+    assert f"{saved} cannot become {declared}" in str(caught.value)
 
 
-def test_the_field_that_does_not_fit_is_named() -> None:
-    saved, declared = ({"a": pa.struct({"b": pa.list_(kind)})} for kind in (pa.string(), pa.int64()))
-    with pytest.raises(RestoreError, match=r"field 'a\.b\[\]' is string, which cannot become int64"):
-        evolve(pa.chunked_array([], pa.struct(saved)), pa.struct(declared))
+@pytest.mark.parametrize(
+    ("around", "field"),
+    [
+        (lambda kind: pa.struct({"a": pa.struct({"b": pa.list_(kind)})}), "a.b[]"),
+        (pa.list_, "[]"),
+        (lambda kind: pa.map_(pa.string(), kind), "value"),
+    ],
+)
+def test_the_field_that_does_not_fit_is_named(around: Callable[[pa.DataType], pa.DataType], field: str) -> None:
+    with pytest.raises(RestoreError) as caught:
+        evolve(pa.chunked_array([], around(pa.string())), around(pa.int64()))
+    assert f"field {field!r} is string, which cannot become int64" in str(caught.value)
 
 
 def test_a_new_field_that_may_not_be_null_needs_a_default() -> None:
