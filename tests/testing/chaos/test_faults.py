@@ -89,7 +89,11 @@ def test_processes_that_have_died_are_left_out() -> None:
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("actor", [SUBTASK, MANAGER])
 def test_a_process_that_is_no_worker_of_the_cluster_gets_no_signal(actor: str) -> None:
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as bystander:
+    waiting = "import time; print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE) as bystander:
+        assert bystander.stdout is not None
+        # Until it runs, /proc has no command line of it.
+        bystander.stdout.readline()
         with pytest.raises(ClusterError, match=rf"not ray::{actor}.*no worker of the Ray cluster.*no signal is sent"):
             LiveProcess(JobProcess("subtask", actor, bystander.pid))
         assert bystander.poll() is None
