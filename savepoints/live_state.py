@@ -17,10 +17,9 @@ import pyarrow as pa
 from penstock.engine.errors import StateError, StateNotReadyError
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import Redistribution
-from penstock.savepoints.gathered_keys import GatheredKeys, Key
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout
-from penstock.savepoints.live_rows import LiveRows, ScanFilter, rows_of_keys, values_of
+from penstock.savepoints.live_rows import LiveRows, ScanFilter, values_of
 
 _T = TypeVar("_T")
 MOST_KEYS: Final = 100_000
@@ -80,7 +79,6 @@ class LiveState:
         self._connect = connect
         self._patience = patience
         self._found: tuple[Subtasks, Layout | None] | None = None
-        self._gathered = GatheredKeys(self._values)
 
     def __repr__(self) -> str:
         return f"<live {self._place}>"
@@ -97,30 +95,17 @@ class LiveState:
             StateNotReadyError: the job does not run just now.
         """
 
-        return self._gathered.get(key)
+        def ask(subtasks: Subtasks, layout: Layout) -> Any:
+            check_of_one_key(layout, key, self._place)
+            asked = self._owners(subtasks, layout, [key]) if layout.keys else dict.fromkeys(range(subtasks.parallelism))
+            for rows in subtasks.read(asked, self._name, ScanFilter()):
+                if rows is not None and rows.data.num_rows:
+                    # Whether it is the state of windows is known once there are rows.
+                    check_of_one_key(rows.layout, key, self._place)
+                    return value_of_key(rows.layout, rows.data)
+            return None
 
-    def _values(self, keys: Sequence[Key]) -> Sequence[Any]:
-        """What each of some keys has, by one question."""
-
-        def ask(subtasks: Subtasks, layout: Layout) -> Sequence[Any]:
-            for key in keys:
-                check_of_one_key(layout, key, self._place)
-            asked = self._owners(subtasks, layout, keys) if layout.keys else dict.fromkeys(range(subtasks.parallelism))
-            shares = [rows for rows in subtasks.read(asked, self._name, ScanFilter()) if rows is not None]
-            return [self._value(key, shares, len(keys) == 1) for key in keys]
-
-        return self._ask(ask, [None] * len(keys))
-
-    def _value(self, key: Key, shares: Sequence[LiveRows], is_alone: bool) -> Any:
-        """What a key has among the rows that came; `is_alone`: they are all its own."""
-        for rows in shares:
-            if rows.data.num_rows:
-                # Whether it is the state of windows is known once there are rows.
-                check_of_one_key(rows.layout, key, self._place)
-                own = rows.data if is_alone else rows_of_keys(rows.data, _batch_of(rows.layout, [key]))
-                if own.num_rows:
-                    return value_of_key(rows.layout, own)
-        return None
+        return self._ask(ask, None)
 
     def scan(
         self,
@@ -180,9 +165,12 @@ class LiveState:
             raise StateError(f"{self._place}: {len(keys):,} keys; ask for {MOST_KEYS:,} at a time at most")
         if any(len(key) != len(layout.keys) for key in keys):
             raise StateError(f"{self._place} has the keys ({', '.join(layout.keys)}); give a value of each")
-        batch = _batch_of(layout, keys)
-        groups = key_groups(batch.columns, subtasks.max_parallelism)
+        columns = [
+            values_of(layout.schema, name, [key[place] for key in keys]) for place, name in enumerate(layout.keys)
+        ]
+        groups = key_groups(columns, subtasks.max_parallelism)
         owners = np.asarray(subtask_of(groups, subtasks.parallelism, subtasks.max_parallelism))
+        batch = pa.RecordBatch.from_arrays(columns, names=list(layout.keys))
         return {owner: batch.filter(pa.array(owners == owner)) for owner in np.unique(owners).tolist()}
 
     def _ask(self, ask: Callable[[Subtasks, Layout], _T], nothing: _T) -> _T:
@@ -209,12 +197,6 @@ class LiveState:
                 self._found = subtasks, rows.layout
                 return self._found
         return subtasks, None
-
-
-def _batch_of(layout: Layout, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
-    """Keys as columns of their types."""
-    columns = [values_of(layout.schema, name, [key[place] for key in keys]) for place, name in enumerate(layout.keys)]
-    return pa.RecordBatch.from_arrays(columns, names=list(layout.keys))
 
 
 def _together(shares: Sequence[LiveRows | None], layout: Layout) -> pa.Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +28,6 @@ from penstock.engine.functions import Context, RuntimeContext
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.request import StateRequest
 from penstock.savepoints import live_rows
-from penstock.savepoints.gathered_keys import GatheredKeys, Key
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.shown import python_rows
 from tests.engine.state.backends import MEAN, add
@@ -179,55 +176,3 @@ def test_a_job_that_recovers_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
     one.away = two.away = 1000
     with pytest.raises(StateNotReadyError):
         LiveState("state 'count'", "count", lambda: two, patience=0).get("user 7")
-
-
-def test_keys_that_wait_become_one_question_and_one_that_does_not_fit_harms_no_other() -> None:
-    run = RunByHand(BUILDS["process"]).take(VISITS)
-    state = run.state("count")
-    assert state.get("user 7") == 3
-    read, entered, release, asked = run.read, threading.Event(), threading.Event(), []
-
-    def reading(*arguments: Any) -> Any:
-        asked.append(sum(keys.num_rows for keys in arguments[0].values()))
-        entered.set()
-        release.wait(60)
-        return read(*arguments)
-
-    run.read = reading  # type: ignore[method-assign]
-    users: list[Any] = [*USERS[:10], "nobody", 7]
-    with ThreadPoolExecutor(len(users) + 1) as threads:
-        first = threads.submit(state.get, "user 7")
-        assert entered.wait(60)
-        others = [threads.submit(state.get, user) for user in users]
-        while len(state._gathered._waiting) < len(users):
-            pass
-        release.set()
-    assert first.result() == 3
-    one_by_one = run.state("count")
-    assert [one.result() for one in others[:-1]] == [one_by_one.get(user) for user in users[:-1]]
-    with pytest.raises(StateError, match="does not fit column 'user'"):
-        others[-1].result()
-    assert asked[:2] == [1, 1], "12 that do not fit together are asked for one by one"
-    run.read = read  # type: ignore[method-assign]
-
-
-def test_keys_that_wait_are_asked_for_at_once() -> None:
-    asked: list[int] = []
-    entered, release = threading.Event(), threading.Event()
-
-    def ask(keys: Sequence[Key]) -> Sequence[Any]:
-        asked.append(len(keys))
-        entered.set()
-        release.wait(60)
-        return [key[0] for key in keys]
-
-    gathered = GatheredKeys(ask)
-    with ThreadPoolExecutor(9) as threads:
-        first = threads.submit(gathered.get, (0,))
-        assert entered.wait(60)
-        others = [threads.submit(gathered.get, (number,)) for number in range(1, 9)]
-        while len(gathered._waiting) < len(others):
-            pass
-        release.set()
-    assert [first.result(), *(one.result() for one in others)] == list(range(9))
-    assert asked == [1, 8]
