@@ -35,8 +35,11 @@ def console_command(
     open_it: Annotated[bool, typer.Option("--open", help="Open the pages in a browser.")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End the server; jobs do not notice.")] = False,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Where it listens; 0: a free one.")
-    ] = DEFAULT_PORT,
+        int | None,
+        typer.Option(
+            "--port", min=0, max=65535, help="Where it listens; 0: a free one.", show_default=f"{DEFAULT_PORT}"
+        ),
+    ] = None,
     host: Annotated[
         str,
         typer.Option("--host", metavar="ADDRESS", help="Where it listens; beyond this machine it asks for a token."),
@@ -103,7 +106,7 @@ def console_command(
     output = output_of(context)
     _check_installed()
     if offline is not None:
-        _serve_offline(offline, port, open_it, output)
+        _serve_offline(offline, DEFAULT_PORT if port is None else port, open_it, output)
         return
     with output.progress("connecting"):
         connect_to_running(address)

@@ -28,6 +28,7 @@ from penstock.engine.operators.rows import RowColumnsSpec, RowFilterSpec, RowFla
 from penstock.engine.operators.spec import Resources
 from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
 from penstock.engine.rows import Returns, declared_schema
+from penstock.engine.texts import columns_text
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ class Stream(OperatorSettings):
     def of_node(cls: type[StreamT], program: Program, node: Node) -> StreamT:
         """The stream behind a node."""
         return cls(program, (Edge(node.id),), node.schema, node.timed, node.id)
+
+    def __repr__(self) -> str:
+        return self._shown(type(self).__name__)
+
+    def _shown(self, kind: str, divided: str = "") -> str:
+        behind = " + ".join(self._program.graph[edge.source].name for edge in self._edges)
+        columns = "columns not declared" if self._schema is None else columns_text(self._schema)
+        return f"<{kind} behind {behind}{divided}: {columns}>"
 
     @property
     def schema(self) -> pa.Schema | None:

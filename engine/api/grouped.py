@@ -29,6 +29,9 @@ class GroupedVerbs(Generic[StreamT]):
         self._stream = stream
         self._keys = tuple(keys)
 
+    def __repr__(self) -> str:
+        return self._stream._shown(type(self).__name__, f" by {', '.join(self._keys)}")
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name):

@@ -42,7 +42,7 @@ class ServerOptions:
 
     Args:
         host: address; anything but a loopback one asks for a token.
-        port: 0 takes a free one, which is kept through restarts.
+        port: 0 takes a free one, which is kept through restarts; None: 8365, or where a server listens already.
         names: further names by which requests may call it.
         folder: for the tokens and the log of ended jobs.
         export: where metrics, spans and lineage are sent.
@@ -51,7 +51,7 @@ class ServerOptions:
     """
 
     host: str = "127.0.0.1"
-    port: int = DEFAULT_PORT
+    port: int | None = None
     names: tuple[str, ...] = ()
     folder: str = ""
     export: ExportOptions = field(default_factory=ExportOptions)
@@ -154,7 +154,7 @@ class ConsoleActor:
         from penstock.web.cluster import RayCluster
 
         self._options = options
-        self._listening = _listen(options.host, options.port)
+        self._listening = _listen(options.host, options.port or 0)
         served = Served(options, RayCluster())
         self._flights = None if options.flight is None else served.flights(options.flight)
         threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
@@ -282,7 +282,8 @@ def start_server(options: ServerOptions) -> Address:
         return found
     actor_class: Any = ray.remote(ConsoleActor)
     flight = None if options.flight is None else _free_port(options.host, options.flight, "--flight")
-    chosen = replace(options, port=_free_port(options.host, options.port, "--port"), flight=flight)
+    port = _free_port(options.host, DEFAULT_PORT if options.port is None else options.port, "--port")
+    chosen = replace(options, port=port, flight=flight)
     actor = actor_class.options(
         name=ACTOR_NAME,
         namespace=NAMESPACE,
@@ -303,7 +304,7 @@ def start_server(options: ServerOptions) -> Address:
 
 
 def check_server(found: Address, wanted: ServerOptions) -> None:
-    """Refuse to take a server that does not send what is wanted where it is wanted, or gives no state over Flight.
+    """Refuse to take a server that listens elsewhere, or sends what is wanted, or gives state, not where it is wanted.
 
     Args:
         found: the server that runs.
@@ -321,6 +322,10 @@ def check_server(found: Address, wanted: ServerOptions) -> None:
                 f"the web console at {found.url} runs already, and sends {f'to {sent}' if sent else 'nothing'} where "
                 f"{option} says {url}; {end}"
             )
+    if wanted.port and not found.url.endswith(f":{wanted.port}/"):
+        raise ConfigurationError(
+            f"the web console runs already, at {found.url}, where --port says {wanted.port}; {end}"
+        )
     port = wanted.flight
     if port is not None and (found.flight is None or (port and not found.flight.endswith(f":{port}"))):
         raise ConfigurationError(

@@ -135,6 +135,9 @@ def test_a_server_that_does_something_else_is_not_taken_for_one_that_does_what_i
         check_server(found, ServerOptions(export=ExportOptions(otlp="http://other:4318")))
     with pytest.raises(ConfigurationError, match="gives state by REST alone where --flight says 8366"):
         check_server(found, ServerOptions(flight=8366))
+    check_server(found, ServerOptions(port=0))
+    with pytest.raises(ConfigurationError, match=r"runs already, at http://127.0.0.1:8365/, where --port says 365"):
+        check_server(found, ServerOptions(port=365))
     flying = replace(found, flight="grpc://127.0.0.1:8366")
     check_server(flying, ServerOptions(flight=0))
     with pytest.raises(ConfigurationError, match=r"gives state at grpc://127.0.0.1:8366 where --flight says 9"):

@@ -54,6 +54,12 @@ def test_arguments(arguments: dict[str, Any], message: str) -> None:
         ({"key": "k"}, {"v": "x"}, MissingColumnError, "no column 'k'"),
         ({}, {"v": "x", "w": 1}, ConfigurationError, "column 'w' is not in the format's schema"),
         ({"format": JsonFormat({"v": "int64"})}, {"v": [1]}, ConfigurationError, "column 'v'"),
+        (
+            {"format": JsonFormat({"v": "int64"})},
+            {"v": "1"},
+            ColumnTypeError,
+            "'v' is string, .* int64: cast it in the",
+        ),
         ({"key": "k"}, {"v": "x", "k": 1}, ColumnTypeError, "key column 'k' is int64; .*cast the column, or give a"),
         ({"topic": None, "topic_column": "t"}, {"v": "x", "t": 1}, ColumnTypeError, "topic column 't' is int64"),
         ({"partition": "p"}, {"v": "x", "p": "0"}, ColumnTypeError, "partition column 'p' is string"),
