@@ -76,6 +76,8 @@ def job_view(
     parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info.attempt)}")]
     if info.waiting_for:
         parts.append(_line(f"waiting for {info.waiting_for}"))
+    if info.changing:
+        parts.append(_line(f"being changed: {info.changing}"))
     if info.error:
         parts.append(_line(f"error: {whole(info.error)}"))
     parts += [_line(f"warning: {wait.text(now_ms)}") for wait in info.event_time]

@@ -116,9 +116,9 @@ class JobBrain:
         return self.is_whole and self._life.attempts.number > seen
 
     @property
-    def is_rescaled(self) -> bool:
-        """Whether a rescale or a move is under way, from the request to the first moment in which all run again."""
-        return self._rescaling.is_under_way
+    def changing(self) -> str | None:
+        """The rescale or move that is under way, in words: from the request until all run again."""
+        return self._rescaling.wanted
 
     @property
     def since_ms(self) -> int:

@@ -66,6 +66,7 @@ def describe(
         since_ms=brain.since_ms or started_ms,
         started_ms=started_ms,
         error=str(brain.error) if brain.ended and brain.error is not None else None,
+        changing=brain.changing,
         attempt=brain.attempts.number,
         parallelism=max((task.parallelism for task in tasks), default=0),
         max_parallelism=graph.config.max_parallelism if graph is not None else 0,

@@ -236,6 +236,7 @@ class JobInfo:
         started_ms: when its manager started.
         error: why it failed.
         waiting_for: what it or its rescale waits for, such as room on the cluster.
+        changing: the rescale or move that is under way, as it was asked for; None: none is.
         attempt: number of the newest one.
         manager_pid, standby_pids: the processes beside the subtasks' own.
         parallelism: the highest of its tasks.
@@ -257,6 +258,7 @@ class JobInfo:
     started_ms: int = 0
     error: str | None = None
     waiting_for: str | None = None
+    changing: str | None = None
     attempt: int = 0
     manager_pid: int = 0
     standby_pids: tuple[int, ...] = ()

@@ -118,6 +118,11 @@ class Rescaling:
         return self._rescale is not None
 
     @property
+    def wanted(self) -> str | None:
+        """What somebody waits for, in words; None: nothing."""
+        return None if self._rescale is None else self._rescale.wanted
+
+    @property
     def is_preparing(self) -> bool:
         """Whether slots and processes are being changed, so that nothing may be deployed."""
         rescale = self._rescale

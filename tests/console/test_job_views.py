@@ -119,3 +119,7 @@ def test_the_autoscaler_shows_what_it_sees_and_why_it_did_what() -> None:
     assert lines[:2] == ["dry run: watching: 35 of 60 s", "the sources are 12 s behind"]
     assert lines[3].split() == ["window", "2", "3", "0.92", "410", "k/s", "446", "k/s", "410", "k/s"]
     assert lines[4:] == [reason, "1970-01-01 00:00:00 UTC refused: there is no room", f"  {reason}"]
+
+
+def test_a_rescale_that_is_under_way_is_shown() -> None:
+    assert "\nbeing changed: rescale window to 3\n" in shown(replace(RUNNING, changing="rescale window to 3"))

@@ -131,7 +131,7 @@ class Misfortunes:
         rates, chosen = self._dice.rates, self._dice.chosen
         if rates.passing and chosen.random() < rates.passing:
             self._clock.wait_until(self._clock.monotonic() + chosen.random() * _PASSING_SECONDS)
-        if rates.amid_rescale and real.manager.brain.is_rescaled and self._strike_rescale(job, real):
+        if rates.amid_rescale and real.manager.brain.changing and self._strike_rescale(job, real):
             return
         # One draw decides whether anything happens, and what: most of the time nothing does.
         drawn = chosen.random()

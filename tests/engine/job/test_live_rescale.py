@@ -48,7 +48,9 @@ def history(shell: Shell) -> list[tuple[str, str]]:
 
 def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt() -> None:
     shell = Shell().run()
+    assert shell.brain.changing is None
     request = shell.ask(ev.RescaleJob({"sink": 3}))
+    assert shell.brain.changing == "rescale sink to 3"
     assert not shell.count(say.Inject), "nothing stops before all is prepared"
     shell.now += 7.0
     shell.handle(ev.Prepared(request))
@@ -68,8 +70,10 @@ def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt(
         [*SOURCES, *NEW],
     )
     shell.now += 0.1
+    assert shell.brain.changing == "rescale sink to 3"
     shell.deployed()
     assert shell.brain.runs_anew(deploy.attempt - 1)
+    assert shell.brain.changing is None
     assert shell.answers(request) == [pytest.approx(0.2)]
     assert {place: attempt for place, (attempt, _) in shell.brain.attempts.deployed.items()} == (
         dict.fromkeys(SOURCES, deploy.attempt - 1) | dict.fromkeys(NEW, deploy.attempt)
@@ -228,6 +232,7 @@ def test_a_checkpoint_that_cannot_be_taken_makes_it_a_rescale_by_a_restart() -> 
     request = prepared(shell)
     inject = shell.last(say.Inject)
     shell.handle(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
+    assert shell.last(say.Cancel).places == (*SOURCES, *OLD), "who has stopped, or keeps rows back, is ended at once"
     shell.restart()
     assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
     assert len(shell.answers(request)) == 1
