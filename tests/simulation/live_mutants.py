@@ -164,6 +164,10 @@ def _replace_what_has_failed(patch: Patch) -> None:
     patch.setattr(LiveRescale, "on_checkpoint", on_checkpoint)
 
 
+def _replace_who_has_ended(patch: Patch) -> None:
+    patch.setattr(LiveRescale, "_leaves_an_end", lambda self, latest: False)
+
+
 def _take_what_was_abandoned(patch: Patch) -> None:
     patch.setattr(Preloaded, "usable", lambda self, whose, now: self.operators)
 
@@ -184,6 +188,9 @@ LIVE_MUTANTS = (
         "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10
     ),
     Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 55),
+    Mutant(
+        "who has ended is not replaced beside those that know it", _replace_who_has_ended, ("neighbours",), OFTEN, 4
+    ),
     Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, OFTEN, 13),
     Mutant("what was taken in is changed as it has changed since", _keep_what_was_taken_in, MANY_KEYS, OFTEN, 39),
     Mutant("a new base is not mixed with what was taken in", _begin_nothing_anew, ("forgotten",), OFTEN, 36),

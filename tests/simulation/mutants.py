@@ -37,8 +37,8 @@ from tests.simulation.scenarios import SCENARIOS
 Patch = pytest.MonkeyPatch
 ALL = tuple(scenario.name for scenario in SCENARIOS)
 MANY_KEYS = ("many_keys", "forgotten")
-EXACT = tuple(name for name in ALL if name not in ("at_least_once", "apart", *MANY_KEYS))
-"""Jobs of one region whose rows are exact."""
+EXACT = tuple(name for name in ALL if name not in ("at_least_once", "apart", "neighbours", *MANY_KEYS))
+"""Jobs of one region whose rows are exact, and which are no more than a mutant needs."""
 USUAL = FaultRates()
 ZOMBIES = FaultRates(budget=12, kill_manager=0.006, zombie=1.0, delay=0.5)
 STORAGE = FaultRates(budget=15, storage=0.1)

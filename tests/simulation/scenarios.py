@@ -257,6 +257,18 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("totals"), check)
 
 
+def neighbours(sink: WarehouseSink, chosen: random.Random) -> Case:
+    """Each subtask sends to some of the next task's alone, and some end long before others."""
+    written = [log[: chosen.choice([4, 20, 60])] for log in logs(chosen)]
+    env = environment(chosen)
+    spread = env.from_source(source(written)).uid("logs").rescale()
+    spread.map(dict, returns=EVENT).uid("passed").sink_to(sink)
+    return Case(
+        env.program("neighbours"),
+        lambda warehouse: differences(warehouse.rows, ["key", "value", "at"], flat(written)),
+    )
+
+
 def many_keys(sink: WarehouseSink, chosen: random.Random) -> Case:
     """Running totals of so many keys that a checkpoint holds what has changed since the one before."""
     written = hot_logs(chosen)
@@ -394,6 +406,7 @@ SCENARIOS = tuple(
         apart,
         many_keys,
         forgotten,
+        neighbours,
     )
 )
 """Seed s runs number s modulo their number."""
