@@ -15,12 +15,19 @@ from penstock.tables.bind import literals
 from penstock.tables.bind.scopes import Scope, field_of
 from penstock.tables.bind.user_calls import typed_arguments
 from penstock.tables.building import call, chain, converted
-from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, UserCall
+from penstock.tables.expressions import (
+    Conditional,
+    Constant,
+    Conversion,
+    Expression,
+    FunctionCall,
+    UserCall,
+)
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES, RANKS
 from penstock.tables.functions.casts import castable
 from penstock.tables.functions.common_types import common_type, comparable_type
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.functions.registry import OF_OPERATORS, SCALAR_FUNCTIONS
 from penstock.tables.functions.temporal import UNITS
 from penstock.tables.functions.user import UserFunctionKind
 from penstock.tables.parse import nodes as n
@@ -29,7 +36,8 @@ from penstock.tables.parse.text import SqlText
 from penstock.tables.types import Kind, SqlType
 
 Hook = Callable[[n.Node], "Expression | None"]
-_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_EQUALITIES: Final = frozenset({"=", "<>"})
+_COMPARISONS: Final = _EQUALITIES | {"<", "<=", ">", ">="}
 _NOT_NULL_TEXT: Final = t.STRING.with_nullable(False)
 
 
@@ -146,7 +154,12 @@ class ExpressionBinder:
             return call(operator, self.condition(node.left, operator), self.condition(node.right, operator))
         left, right = self.bind(node.left), self.bind(node.right)
         if operator in _COMPARISONS:
-            return call(operator, *self._comparable(node.at, left, right))
+            pair = self._comparable(node.at, left, right)
+            if operator not in _EQUALITIES and any(side.type.kind in (*s.NESTED, Kind.VARIANT) for side in pair):
+                raise self.source.invalid(
+                    node.at, f"{pair[0].type.with_nullable(True)} has no order, so there is no {operator!r} of it"
+                )
+            return call(operator, *pair)
         if operator == "||":
             return call("||", *(self._argument(side, s.TEXT, "||", node.at) for side in (left, right)))
         times = self._with_times(node, left, right)
@@ -162,6 +175,10 @@ class ExpressionBinder:
     def _with_times(self, node: n.Binary, left: Expression, right: Expression) -> Expression | None:
         """Sums of times and intervals; None where there are none."""
         one, other, operator = left.type.kind, right.type.kind, node.operator
+        if Kind.TIME in (one, other) and Kind.INTERVAL_MONTHS in (one, other) and operator in "+-":
+            raise self.source.invalid(
+                node.at, f"a TIME has no months: {operator!r} takes an interval of hours, ... here"
+            )
         if one in t.TEMPORAL and other in t.INTERVALS and operator in "+-":
             return call("PLUS_INTERVAL" if operator == "+" else "MINUS_INTERVAL", left, right)
         if one in t.INTERVALS and other in t.TEMPORAL and operator == "+":
@@ -212,7 +229,7 @@ class ExpressionBinder:
     def _like(self, node: n.Like) -> Expression:
         parts = [node.operand, node.pattern, *([] if node.escape is None else [node.escape])]
         bound = [self._argument(self.bind(part), s.TEXT, node.operator, part.at) for part in parts]
-        test = call(node.operator, *bound)
+        test = self._made(SCALAR_FUNCTIONS[node.operator], node.operator, node.at, parts, bound)
         return call("NOT", test) if node.negated else test
 
     # Conditions and casts
@@ -266,32 +283,54 @@ class ExpressionBinder:
 
     def _function(self, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
         name = node.name
-        if name in ("TIMESTAMPADD", "TIMESTAMPDIFF", "EXTRACT"):
-            self._check_unit(arguments[0], name)
         if name in ("FLOOR", "CEIL", "CEILING") and len(arguments) == 2:
-            self._check_unit(arguments[1], name)
             name = "FLOOR_TO" if name == "FLOOR" else "CEIL_TO"
         function = SCALAR_FUNCTIONS.get(name)
-        if function is None or not name[0].isalpha():
-            known = [*SCALAR_FUNCTIONS, *AGGREGATES, *CONDITIONALS]
+        if function is None or name in OF_OPERATORS or _lacks_words(function, arguments):
+            known = [*(name for name in SCALAR_FUNCTIONS if name not in OF_OPERATORS), *AGGREGATES, *CONDITIONALS]
             raise self.source.invalid(node.at, f"there is no function {node.name}{nearest(node.name, known)}")
         if len(arguments) < function.fewest or (function.most is not None and len(arguments) > function.most):
-            raise self.source.invalid(node.at, f"{name} takes {_counts(function)}, not {len(arguments)}")
+            raise self.source.invalid(node.at, f"{node.name} takes {_counts(function)}, not {len(arguments)}")
         bound = [
-            self._argument(self.bind(argument), function.parameter(place), name, argument.at)
+            self._argument(self.bind(argument), function.parameter(place), node.name, argument.at)
             for place, argument in enumerate(arguments)
         ]
-        try:
-            return literals.typed_call(call(name, *bound))
-        except TypeError as error:
-            raise self.source.invalid(node.at, f"{name}: {error}") from None
+        if function.units is not None:
+            self._check_unit(function, node, bound)
+        return self._made(function, node.name, node.at, arguments, bound)
 
-    def _check_unit(self, node: n.Node, name: str) -> None:
-        if not isinstance(node, n.Keyword) or node.word not in UNITS:
-            shown = node.word if isinstance(node, n.Keyword) else "this"
+    def _made(
+        self, function: s.ScalarFunction, shown: str, at: int, nodes: Sequence[n.Node], bound: Sequence[Expression]
+    ) -> FunctionCall:
+        """The call of arguments that fit by themselves, if they fit each other."""
+        try:
+            if function.coerce is not None:
+                wanted = function.coerce([argument.type for argument in bound])
+                bound = [converted(argument, kind) for argument, kind in zip(bound, wanted, strict=True)]
+            if function.check is not None:
+                function.check([argument.value if isinstance(argument, Constant) else None for argument in bound])
+            return literals.typed_call(call(function.name, *bound))
+        except s.MisfitError as error:
+            raise self.source.invalid(nodes[error.place].at, f"{shown}{error}") from None
+        except TypeError as error:
+            raise self.source.invalid(at, f"{shown}: {error}") from None
+
+    def _check_unit(self, function: s.ScalarFunction, node: n.Call, bound: Sequence[Expression]) -> None:
+        """Refuses what is no unit of time, or none that the call's time has."""
+        unit = node.arguments[function.parameters.index(s.KEYWORD)].value
+        assert isinstance(unit, n.Keyword), "the parser makes it one"
+        assert function.units is not None, "the function takes units"
+        if unit.word not in UNITS:
             raise self.source.invalid(
-                node.at,
-                f"{shown!r} is no unit of time{nearest(shown, UNITS)}; {name} takes YEAR, MONTH, DAY, HOUR, ...",
+                unit.at,
+                f"{unit.word!r} is no unit of time{nearest(unit.word, UNITS)}; "
+                f"{node.name} takes YEAR, MONTH, DAY, HOUR, ...",
+            )
+        kind = next(argument.type for argument in reversed(bound) if argument.type.kind in function.units)
+        taken = function.units[kind.kind]
+        if unit.word not in taken:
+            raise self.source.invalid(
+                unit.at, f"{node.name} takes no {unit.word} of {kind}; it takes {', '.join(sorted(taken))}"
             )
 
     def _argument(self, bound: Expression, parameter: str, name: str, at: int) -> Expression:
@@ -309,11 +348,8 @@ class ExpressionBinder:
             case n.Constructor():
                 return self._of_common(node.at, "MAP", node.items, 2)
             case n.Element():
-                operand, index = self.bind(node.operand), self.bind(node.index)
-                try:
-                    return call("ELEMENT_AT", operand, index)
-                except TypeError as error:
-                    raise self.source.invalid(node.at, str(error)) from None
+                nodes = (node.operand, node.index)
+                return self._made(SCALAR_FUNCTIONS["ELEMENT_AT"], "[...]", node.at, nodes, list(map(self.bind, nodes)))
             case n.FieldOf():
                 return field_of(self.bind(node.operand), node.field, self.source)
             case q.Subquery():
@@ -336,10 +372,16 @@ class ExpressionBinder:
         for first in range(every):
             group = bound[first::every]
             common = common_type([item.type for item in group])
-            if common is None:
+            if common is None or (name == "MAP" and not first and common.kind is Kind.NULL):
                 raise self.source.invalid(at, f"the elements of {name} have no type in common; cast them")
             bound[first::every] = [converted(item, common) for item in group]
         return call(name, *bound)
+
+
+def _lacks_words(function: s.ScalarFunction, arguments: Sequence[n.Node]) -> bool:
+    """Whether it is called by a name that only the parser gives it, for what SQL writes with words."""
+    words = [place for place, parameter in enumerate(function.parameters) if parameter == s.KEYWORD]
+    return any(place < len(arguments) and not isinstance(arguments[place], n.Keyword) for place in words)
 
 
 def _counts(function: s.ScalarFunction) -> str:

@@ -255,6 +255,6 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction("UUID", (), always(t.STRING), _uuids, deterministic=False),
     ScalarFunction("BIN", (s.INTEGER,), always(t.STRING), by_row(lambda n: f"{n & (2**64 - 1):b}")),
-    ScalarFunction("HEX", (s.ANY,), always(t.STRING), by_row(_hex)),
+    ScalarFunction("HEX", (s.HEXADECIMAL,), always(t.STRING), by_row(_hex)),
     ScalarFunction("BITWISE_NOT", (s.INTEGER,), s.like_first, kernel(pc.bit_wise_not)),
 )

@@ -284,8 +284,8 @@ def _nested(values: pa.Array, given: SqlType, wanted: SqlType, session: SessionV
     if given.same_as(wanted) or given.kind not in (Kind.ARRAY, Kind.MAP, Kind.ROW):
         return values
     mask = values.is_null()
-    if values.offset and given.kind is not Kind.ROW:
-        # Of the offsets of a slice, Arrow makes no lists that may be null.
+    if given.kind is not Kind.ROW:
+        # Of the offsets of a slice, Arrow makes no lists that may be null; and it has the elements of all rows.
         values = values.take(pa.array(np.arange(len(values))))
     if given.kind is Kind.ARRAY:
         items = cast_values(values.values, given.parts[0], wanted.parts[0], False, session)

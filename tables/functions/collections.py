@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -41,14 +41,81 @@ def _array_of(call: CallValues) -> pa.Array:
 
 def _map_of(call: CallValues) -> pa.Array:
     rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
-    maps = [list(dict(zip(row[::2], row[1::2], strict=True)).items()) for row in rows]
+    maps = [_last_of_each_key(zip(row[::2], row[1::2], strict=True)) for row in rows]
     return pa.array(maps, t.arrow_type(call.result))
+
+
+def _last_of_each_key(pairs: Iterable[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    kept: dict[Any, tuple[Any, Any]] = {}
+    for key, value in pairs:
+        if key is None:
+            raise ValueError("a key of a map is null")
+        kept[repr(key) if isinstance(key, list | dict) else key] = (key, value)
+    return list(kept.values())
 
 
 def _row_of(call: CallValues) -> pa.Array:
     target = t.arrow_type(call.result)
     columns = [column.cast(field.type) for column, field in zip(call.columns, target, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=list(target))
+
+
+def _fitted(place: int, given: SqlType, wanted: SqlType, what: str) -> SqlType:
+    """The type that an argument is cast to, which must lose nothing.
+
+    Raises:
+        MisfitError: it may.
+    """
+    common = common_type([given, wanted])
+    if common is None or not common.same_as(wanted):
+        raise s.MisfitError(place, f" takes {what} ({wanted.with_nullable(True)}) here, not {given}; cast it")
+    return wanted.with_nullable(given.nullable or given.kind is Kind.NULL)
+
+
+def _with_element(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    """An array and what may be an element of it."""
+    return [given[0], _fitted(1, given[1], given[0].parts[0], "an element of the array")]
+
+
+def _alike(what: str) -> s.Coerce:
+    """Arrays or maps, as those that hold the elements of all."""
+
+    def coerce(given: Sequence[SqlType]) -> Sequence[SqlType]:
+        common = _common(given, what)
+        return [common.with_nullable(kind.nullable) for kind in given]
+
+    return coerce
+
+
+def _with_index(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    """A collection and a place or key in it."""
+    holder, index = given
+    if holder.kind is Kind.MAP:
+        return [holder, _fitted(1, index, holder.parts[0], "a key of the map")]
+    takes = (*t.INTEGERS, Kind.NULL) if holder.kind is Kind.ARRAY else (*t.INTEGERS, *t.CHARACTERS, Kind.NULL)
+    if holder.kind in (Kind.ARRAY, Kind.VARIANT) and index.kind not in takes:
+        wanted = "a whole number, from 1," if holder.kind is Kind.ARRAY else "a whole number or a text"
+        raise s.MisfitError(1, f" takes {wanted} here, not {index}; cast it")
+    return given
+
+
+def _of_texts(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    if not given[0].parts[0].is_text:
+        raise s.MisfitError(0, f" takes an array of texts, not {given[0]}; cast it to ARRAY<STRING>")
+    return given
+
+
+def _of_entries(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    if given[0].parts[0].kind is not Kind.ROW or len(given[0].parts[0].fields) != 2:
+        raise s.MisfitError(0, f" takes an array of rows of a key and a value, not {given[0]}")
+    return given
+
+
+def _of_ordered(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    element = given[0].parts[0]
+    if s.accepts(s.ORDERED, element) is None:
+        raise s.MisfitError(0, f" takes an array of values that have an order, not {given[0]}")
+    return given
 
 
 def _element_type(given: Sequence[SqlType]) -> SqlType:
@@ -99,9 +166,14 @@ def _field(call: CallValues) -> pa.Array:
 
 
 def _collection(
-    name: str, parameters: tuple[str, ...], infer: s.Infer, function: Callable[..., object], optional: int = 0
+    name: str,
+    parameters: tuple[str, ...],
+    infer: s.Infer,
+    function: Callable[..., object],
+    optional: int = 0,
+    coerce: s.Coerce | None = None,
 ) -> ScalarFunction:
-    return ScalarFunction(name, parameters, infer, by_row(function), nullable=True, optional=optional)
+    return ScalarFunction(name, parameters, infer, by_row(function), nullable=True, optional=optional, coerce=coerce)
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -166,35 +238,73 @@ def _from_entries(given: Sequence[SqlType]) -> SqlType:
 def _map_of_entries(entries: list[dict[str, Any] | None]) -> list[tuple[Any, Any]] | None:
     if None in entries:
         return None
-    return list(dict(tuple(entry.values()) for entry in entries if entry is not None).items())
+    return _last_of_each_key(tuple(entry.values()) for entry in entries if entry is not None)
+
+
+def _map_from_arrays(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]]:
+    if len(keys) != len(values):
+        raise ValueError(f"MAP_FROM_ARRAYS: there are {len(keys)} keys and {len(values)} values")
+    return _last_of_each_key(zip(keys, values, strict=True))
 
 
 _A: Final = s.ARRAY
+_ARRAYS: Final = _alike("the arrays")
 
 FUNCTIONS: Final = (
     ScalarFunction("ARRAY", (s.ANY,), _array_type, _array_of, variadic=True, keeps_null=True),
     ScalarFunction("MAP", (s.ANY,), _map_type, _map_of, variadic=True, keeps_null=True),
     ScalarFunction("ROW", (s.ANY,), _row_type, _row_of, variadic=True, keeps_null=True),
-    ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True),
+    ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True, coerce=_with_index),
     ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
-    ScalarFunction("CARDINALITY", (s.ANY,), always(t.INT), _cardinality),
+    ScalarFunction("CARDINALITY", (s.MEMBERS,), always(t.INT), _cardinality),
     _collection("ELEMENT", (_A,), _item, lambda v: v[0] if len(v) == 1 else None),
-    ScalarFunction("ARRAY_CONTAINS", (_A, s.ANY), always(t.BOOLEAN), _with_null_values(lambda v, x: x in v)),
-    ScalarFunction("ARRAY_POSITION", (_A, s.ANY), always(t.INT), by_row(lambda v, x: v.index(x) + 1 if x in v else 0)),
-    ScalarFunction("ARRAY_REMOVE", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [y for y in v if y != x])),
-    ScalarFunction("ARRAY_APPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [*v, x])),
-    ScalarFunction("ARRAY_PREPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [x, *v])),
+    ScalarFunction(
+        "ARRAY_CONTAINS", (_A, s.ANY), always(t.BOOLEAN), _with_null_values(lambda v, x: x in v), coerce=_with_element
+    ),
+    ScalarFunction(
+        "ARRAY_POSITION",
+        (_A, s.ANY),
+        always(t.INT),
+        by_row(lambda v, x: v.index(x) + 1 if x in v else 0),
+        coerce=_with_element,
+    ),
+    ScalarFunction(
+        "ARRAY_REMOVE",
+        (_A, s.ANY),
+        s.like_first,
+        _with_null_values(lambda v, x: [y for y in v if y != x]),
+        coerce=_with_element,
+    ),
+    ScalarFunction(
+        "ARRAY_APPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [*v, x]), coerce=_with_element
+    ),
+    ScalarFunction(
+        "ARRAY_PREPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [x, *v]), coerce=_with_element
+    ),
     _collection("ARRAY_DISTINCT", (_A,), s.like_first, _distinct),
     _collection("ARRAY_REVERSE", (_A,), s.like_first, lambda v: v[::-1]),
-    _collection("ARRAY_SORT", (_A, s.BOOLEAN, s.BOOLEAN), s.like_first, _sorted, 2),
+    _collection("ARRAY_SORT", (_A, s.BOOLEAN, s.BOOLEAN), s.like_first, _sorted, 2, _of_ordered),
     _collection("ARRAY_SLICE", (_A, s.INTEGER, s.INTEGER), s.like_first, _slice, 1),
-    _collection("ARRAY_MAX", (_A,), _item, lambda v: max((x for x in v if x is not None), default=None)),
-    _collection("ARRAY_MIN", (_A,), _item, lambda v: min((x for x in v if x is not None), default=None)),
-    _collection("ARRAY_UNION", (_A, _A), s.like_first, lambda a, b: _distinct([*a, *b])),
-    _collection("ARRAY_EXCEPT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x not in b])),
-    _collection("ARRAY_INTERSECT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x in b])),
+    _collection(
+        "ARRAY_MAX", (_A,), _item, lambda v: max((x for x in v if x is not None), default=None), 0, _of_ordered
+    ),
+    _collection(
+        "ARRAY_MIN", (_A,), _item, lambda v: min((x for x in v if x is not None), default=None), 0, _of_ordered
+    ),
+    _collection("ARRAY_UNION", (_A, _A), s.like_first, lambda a, b: _distinct([*a, *b]), 0, _ARRAYS),
+    _collection(
+        "ARRAY_EXCEPT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x not in b]), 0, _ARRAYS
+    ),
+    _collection(
+        "ARRAY_INTERSECT", (_A, _A), s.like_first, lambda a, b: _distinct([x for x in a if x in b]), 0, _ARRAYS
+    ),
     ScalarFunction(
-        "ARRAY_CONCAT", (_A,), s.like_first, by_row(lambda *v: [x for part in v for x in part]), variadic=True
+        "ARRAY_CONCAT",
+        (_A,),
+        s.like_first,
+        by_row(lambda *v: [x for part in v for x in part]),
+        variadic=True,
+        coerce=_ARRAYS,
     ),
     _collection(
         "ARRAY_JOIN",
@@ -204,17 +314,19 @@ FUNCTIONS: Final = (
             x if x is not None else null for x in v if x is not None or null is not None
         ),
         1,
+        _of_texts,
     ),
     _collection("MAP_KEYS", (s.MAP,), _keys, lambda v: [key for key, _ in v]),
     _collection("MAP_VALUES", (s.MAP,), _values, lambda v: [value for _, value in v]),
     _collection("MAP_ENTRIES", (s.MAP,), _entries, lambda v: [{"key": key, "value": value} for key, value in v]),
-    _collection("MAP_FROM_ARRAYS", (_A, _A), _from_arrays, lambda k, v: list(zip(k, v, strict=True))),
-    _collection("MAP_FROM_ENTRIES", (_A,), _from_entries, _map_of_entries),
+    _collection("MAP_FROM_ARRAYS", (_A, _A), _from_arrays, _map_from_arrays),
+    _collection("MAP_FROM_ENTRIES", (_A,), _from_entries, _map_of_entries, 0, _of_entries),
     ScalarFunction(
         "MAP_UNION",
         (s.MAP,),
         s.like_first,
-        by_row(lambda *v: list({k: x for part in v for k, x in part}.items())),
+        by_row(lambda *v: _last_of_each_key(pair for part in v for pair in part)),
         variadic=True,
+        coerce=_alike("the maps"),
     ),
 )

@@ -17,8 +17,6 @@ from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, kernel
 from penstock.tables.types import Kind, SqlType
 
-_NESTED: Final = (Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET)
-
 
 def _compare(
     name: str, function: Callable[[pa.Array, pa.Array], pa.Array], by_value: Callable[..., bool]
@@ -26,7 +24,7 @@ def _compare(
     def evaluate(call: CallValues) -> pa.Array:
         if Kind.NULL in (call.types[0].kind, call.types[1].kind):
             return pa.nulls(call.rows, pa.bool_())
-        if call.types[0].kind in _NESTED:
+        if call.types[0].kind in s.NESTED:
             return s.by_row(by_value)(call)
         one, other = (_unpadded(column, kind) for column, kind in zip(call.columns, call.types, strict=True))
         return function(one, other)
@@ -40,7 +38,7 @@ def _unpadded(column: pa.Array, kind: SqlType) -> pa.Array:
 
 def _is_distinct(call: CallValues) -> pa.Array:
     one, other = call.columns
-    if call.types[0].kind in _NESTED or call.types[1].kind in _NESTED:
+    if call.types[0].kind in s.NESTED or call.types[1].kind in s.NESTED:
         pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
         return pa.array([a != b for a, b in pairs], pa.bool_())
     if Kind.NULL in (call.types[0].kind, call.types[1].kind):
@@ -72,9 +70,10 @@ def _is(value: bool) -> s.Evaluate:
 def _extreme(function: Callable[..., pa.Array]) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
         target = t.arrow_type(call.result)
-        columns = [column.cast(target, safe=False) for column in call.columns]
-        found = function(*columns, skip_nulls=False)
-        return found.cast(target)
+        # Of moments Arrow knows no extremes, but of their numbers.
+        plain = pa.int64() if call.result.kind is Kind.TIMESTAMP_LTZ else target
+        columns = [column.cast(target, safe=False).cast(plain) for column in call.columns]
+        return function(*columns, skip_nulls=False).cast(target)
 
     return evaluate
 
@@ -83,7 +82,7 @@ def _extreme_text(pick: Callable[..., object], function: Callable[..., pa.Array]
     plain = _extreme(function)
 
     def evaluate(call: CallValues) -> pa.Array:
-        if call.result.kind in (*t.CHARACTERS, *t.BYTES_KINDS):
+        if call.result.kind in (*t.CHARACTERS, *t.BYTES_KINDS, Kind.BOOLEAN):
             return s.by_row(lambda *values: pick(values))(call)
         return plain(call)
 
@@ -92,9 +91,13 @@ def _extreme_text(pick: Callable[..., object], function: Callable[..., pa.Array]
 
 def _common(given: Sequence[SqlType]) -> SqlType:
     found = common_type(given)
-    if found is None:
-        raise TypeError("the values have no type in common")
+    if found is None or found.kind is Kind.NULL:
+        raise TypeError("the values have no type in common; cast them to one")
     return found
+
+
+def _all_common(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    return [_common(given)] * len(given)
 
 
 def _test(name: str, evaluate: s.Evaluate, parameter: str = s.ANY) -> ScalarFunction:
@@ -118,6 +121,10 @@ FUNCTIONS: Final = (
     ScalarFunction("NOT", (s.BOOLEAN,), always(t.BOOLEAN), kernel(lambda x: pc.invert(x.cast(pa.bool_())))),
     ScalarFunction("AND", (s.BOOLEAN, s.BOOLEAN), always(t.BOOLEAN), kernel(pc.and_kleene)),
     ScalarFunction("OR", (s.BOOLEAN, s.BOOLEAN), always(t.BOOLEAN), kernel(pc.or_kleene)),
-    ScalarFunction("GREATEST", (s.ANY,), _common, _extreme_text(max, pc.max_element_wise), variadic=True),
-    ScalarFunction("LEAST", (s.ANY,), _common, _extreme_text(min, pc.min_element_wise), variadic=True),
+    ScalarFunction(
+        "GREATEST", (s.ORDERED,), _common, _extreme_text(max, pc.max_element_wise), variadic=True, coerce=_all_common
+    ),
+    ScalarFunction(
+        "LEAST", (s.ORDERED,), _common, _extreme_text(min, pc.min_element_wise), variadic=True, coerce=_all_common
+    ),
 )

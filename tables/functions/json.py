@@ -13,6 +13,7 @@ from penstock.tables.functions import signatures as s
 from penstock.tables.functions.json_paths import Found, json_path
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 
+_HAS_PATH: Final = s.checked_text(1, json_path)
 _NO_VALUE: Final = (Found.NULL, Found.NOTHING)
 _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
     "VALUE": lambda _: True,
@@ -130,8 +131,8 @@ def _unquote(text: str) -> str:
     return found if isinstance(found, str) else text
 
 
-def _function(name: str, kind: t.SqlType, function: Callable[..., object], parameters: int) -> ScalarFunction:
-    return ScalarFunction(name, (s.TEXT,) * parameters, always(kind), by_row(function), nullable=True, fallible=True)
+def _function(name: str, kind: t.SqlType, function: Callable[..., object], *more: str) -> ScalarFunction:
+    return ScalarFunction(name, (s.TEXT, *more), always(kind), by_row(function), nullable=True, fallible=True)
 
 
 FUNCTIONS: Final = (
@@ -143,6 +144,7 @@ FUNCTIONS: Final = (
         optional=4,
         nullable=True,
         fallible=True,
+        check=_HAS_PATH,
     ),
     ScalarFunction(
         "JSON_QUERY",
@@ -152,6 +154,7 @@ FUNCTIONS: Final = (
         optional=3,
         nullable=True,
         fallible=True,
+        check=_HAS_PATH,
     ),
     ScalarFunction(
         "JSON_QUERY_TEXTS",
@@ -160,6 +163,7 @@ FUNCTIONS: Final = (
         by_row(_query_texts),
         nullable=True,
         fallible=True,
+        check=_HAS_PATH,
     ),
     ScalarFunction(
         "JSON_EXISTS",
@@ -169,8 +173,9 @@ FUNCTIONS: Final = (
         optional=1,
         nullable=True,
         fallible=True,
+        check=_HAS_PATH,
     ),
-    _function("IS_JSON", t.BOOLEAN, _is_json, 2),
-    _function("JSON_QUOTE", t.STRING, _quote, 1),
-    _function("JSON_UNQUOTE", t.STRING, _unquote, 1),
+    _function("IS_JSON", t.BOOLEAN, _is_json, s.KEYWORD),
+    _function("JSON_QUOTE", t.STRING, _quote),
+    _function("JSON_UNQUOTE", t.STRING, _unquote),
 )

@@ -50,7 +50,10 @@ class _Written:
 
 
 def _written(text: str) -> _Written:
-    return _Written(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False))
+    try:
+        return _Written(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False))
+    except (ValueError, RecursionError):
+        raise ValueError(f"{text!r} is no JSON") from None
 
 
 def _plain(value: Any, kind: SqlType) -> Any:

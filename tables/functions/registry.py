@@ -23,3 +23,12 @@ SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants)
     for function in family.FUNCTIONS
 }
+OF_OPERATORS: Final = frozenset(
+    {
+        *(name for name in SCALAR_FUNCTIONS if not name[0].isalpha()),
+        *("AND", "OR", "NOT", "NEGATE", "LIKE", "SIMILAR", "ARRAY", "MAP", "ROW", "ELEMENT_AT", "FIELD"),
+        *("IS_NULL", "IS_NOT_NULL", "IS_TRUE", "IS_FALSE", "IS_DISTINCT", "IS_NOT_DISTINCT"),
+        *("PLUS_INTERVAL", "MINUS_INTERVAL", "ADD_INTERVALS", "SUBTRACT_INTERVALS", "MULTIPLY_INTERVAL"),
+    }
+)
+"""Those that SQL writes with signs or words, and nobody calls by name."""

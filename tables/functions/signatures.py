@@ -5,7 +5,7 @@ The families beside this module declare functions with it; the binder checks cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
@@ -56,6 +56,8 @@ class CallValues:
 
 Evaluate: TypeAlias = Callable[[CallValues], pa.Array]
 Infer: TypeAlias = Callable[[Sequence[SqlType]], SqlType]
+Check: TypeAlias = Callable[[Sequence[object]], None]
+Coerce: TypeAlias = Callable[[Sequence[SqlType]], Sequence[SqlType]]
 
 TEXT: Final = "a text"
 INTEGER: Final = "a whole number"
@@ -64,14 +66,26 @@ DOUBLE: Final = "a floating-point number"
 BOOLEAN: Final = "a boolean"
 TIMESTAMP: Final = "a timestamp"
 LTZ: Final = "a TIMESTAMP_LTZ"
-DATE: Final = "a date"
 TEMPORAL: Final = "a date, time or timestamp"
 BINARY: Final = "bytes"
 ARRAY: Final = "an array"
 MAP: Final = "a map"
 ANY: Final = "any value"
 KEYWORD: Final = "a keyword"
+TEXT_OR_BYTES: Final = "a text or bytes"
+TEXT_OR_INTEGER: Final = "a text or a whole number"
+TEXT_OR_NUMBER: Final = "a text or a number"
+TEXT_OR_TIME: Final = "a text, date, time or timestamp"
+HEXADECIMAL: Final = "a whole number, a text or bytes"
+INSTANT: Final = "a date or timestamp"
+TIME_OF_DAY: Final = "a time or timestamp"
+INTERVAL: Final = "an interval"
+MEMBERS: Final = "an array, map or multiset"
+FLAT: Final = "a value that is no array, map, multiset or row"
+ORDERED: Final = "a value that has an order"
 
+NESTED: Final = (Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET)
+"""What is equal or not, and neither smaller nor greater."""
 _ACCEPTED: Final = {
     TEXT: t.CHARACTERS,
     INTEGER: t.INTEGERS,
@@ -80,36 +94,78 @@ _ACCEPTED: Final = {
     BOOLEAN: (Kind.BOOLEAN,),
     TIMESTAMP: t.TIMESTAMPS,
     LTZ: (Kind.TIMESTAMP_LTZ,),
-    DATE: (Kind.DATE,),
     TEMPORAL: t.TEMPORAL,
     BINARY: t.BYTES_KINDS,
     ARRAY: (Kind.ARRAY,),
     MAP: (Kind.MAP,),
     KEYWORD: t.CHARACTERS,
+    TEXT_OR_BYTES: (*t.CHARACTERS, *t.BYTES_KINDS),
+    TEXT_OR_INTEGER: (*t.CHARACTERS, *t.INTEGERS),
+    TEXT_OR_NUMBER: (*t.CHARACTERS, *t.NUMERIC),
+    TEXT_OR_TIME: (*t.CHARACTERS, *t.TEMPORAL),
+    HEXADECIMAL: (*t.INTEGERS, *t.CHARACTERS, *t.BYTES_KINDS),
+    INSTANT: (Kind.DATE, *t.TIMESTAMPS),
+    TIME_OF_DAY: (Kind.TIME, *t.TIMESTAMPS),
+    INTERVAL: t.INTERVALS,
+    MEMBERS: (Kind.ARRAY, Kind.MAP, Kind.MULTISET),
+    FLAT: tuple(kind for kind in Kind if kind not in NESTED),
+    ORDERED: tuple(kind for kind in Kind if kind not in (*NESTED, Kind.VARIANT)),
 }
-_CAST_TO: Final = {TEXT: t.STRING, DOUBLE: t.DOUBLE, NUMBER: t.DOUBLE, INTEGER: t.INT, DATE: t.DATE}
+_CAST_TO: Final = {TEXT: t.STRING}
 """What a value of another type is cast to where that loses nothing or is Flink's implicit cast."""
+_TYPE_OF_NULL: Final = {
+    TEXT: t.STRING,
+    TEXT_OR_BYTES: t.STRING,
+    TEXT_OR_INTEGER: t.STRING,
+    TEXT_OR_NUMBER: t.STRING,
+    TEXT_OR_TIME: t.timestamp(3),
+    HEXADECIMAL: t.STRING,
+    INTEGER: t.INT,
+    DOUBLE: t.DOUBLE,
+    BOOLEAN: t.BOOLEAN,
+    TIMESTAMP: t.timestamp(3),
+    LTZ: t.timestamp_ltz(3),
+    TEMPORAL: t.timestamp(3),
+    INSTANT: t.timestamp(3),
+    TIME_OF_DAY: t.timestamp(3),
+    BINARY: t.BYTES,
+    NUMBER: t.NULL,
+    ANY: t.NULL,
+    FLAT: t.NULL,
+    ORDERED: t.NULL,
+}
+"""What NULL is where nothing else says its type; for the others it has to be cast."""
 _IMPLICIT_FROM: Final = {
     TEXT: (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ),
-    DOUBLE: t.CHARACTERS,
-    NUMBER: t.CHARACTERS,
-    INTEGER: t.CHARACTERS,
-    DATE: (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ, *t.CHARACTERS),
 }
 
 
 def accepts(parameter: str, given: SqlType) -> SqlType | None:
     """The type that an argument of type `given` has to be cast to (its own, where it fits); None: it does not fit."""
-    if parameter == ANY or given.kind is Kind.NULL:
+    if given.kind is Kind.NULL:
+        return _TYPE_OF_NULL.get(parameter)
+    if parameter == ANY:
         return given
     if parameter == DOUBLE:
-        fits = given.kind in t.NUMERIC or given.kind in t.CHARACTERS
-        return t.DOUBLE.with_nullable(given.nullable) if fits else None
+        return t.DOUBLE.with_nullable(given.nullable) if given.kind in t.NUMERIC else None
     if given.kind in _ACCEPTED[parameter]:
         return given
     if given.kind in _IMPLICIT_FROM.get(parameter, ()):
         return _CAST_TO[parameter].with_nullable(given.nullable)
     return None
+
+
+class MisfitError(TypeError):
+    """An argument that does not fit the others.
+
+    Args:
+        place: its place, from 0.
+        problem: what it should be, for a message that begins with the function's name.
+    """
+
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(problem)
+        self.place = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +183,11 @@ class ScalarFunction:
         keeps_null: whether an argument of null is a value like others, and the result need not be null.
         deterministic: whether equal arguments always give equal results.
         fallible: whether a value may have no result, which fails the job: computed only where it is needed.
+        coerce: of the types of arguments that fit by themselves, those that they are cast to so that they fit each
+            other; raises `MisfitError`.
+        units: the units of time that it takes, by the kind of its last argument that is a time.
+        check: refuses literals with which no row has a value: takes their values, None for all others, and raises
+            `MisfitError`.
     """
 
     name: str
@@ -139,6 +200,9 @@ class ScalarFunction:
     keeps_null: bool = False
     deterministic: bool = True
     fallible: bool = False
+    coerce: Coerce | None = None
+    units: Mapping[Kind, frozenset[str]] | None = None
+    check: Check | None = None
 
     def parameter(self, place: int) -> str:
         """What the argument at `place`, from 0, must be."""
@@ -158,6 +222,20 @@ class ScalarFunction:
         if self.keeps_null:
             return found
         return found.with_nullable(self.nullable or any(argument.nullable for argument in arguments))
+
+
+def checked_text(place: int, test: Callable[[str], object]) -> Check:
+    """A check of the text at `place`, for which `test` raises ValueError where it is wrong."""
+
+    def check(literals: Sequence[object]) -> None:
+        text = literals[place] if place < len(literals) else None
+        if isinstance(text, str):
+            try:
+                test(text)
+            except ValueError as error:
+                raise MisfitError(place, f": {error}") from None
+
+    return check
 
 
 def always(kind: SqlType) -> Infer:

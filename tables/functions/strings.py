@@ -101,6 +101,21 @@ def _similar(value: str, pattern: str, escape: str | None = None) -> bool:
     return _similar_pattern(pattern, escape).fullmatch(value) is not None
 
 
+def _checked_pattern(read: Callable[[str, str | None], object]) -> s.Check:
+    """A check of a pattern with its escape, where both are literals."""
+
+    def check(literals: Sequence[object]) -> None:
+        pattern, *escape = literals[1:]
+        if not isinstance(pattern, str) or (escape and not isinstance(escape[0], str)):
+            return
+        try:
+            read(pattern, str(escape[0]) if escape else None)
+        except ValueError as error:
+            raise s.MisfitError(1, f": {error}") from None
+
+    return check
+
+
 def _substring(value: str | bytes, start: int, length: int | None = None) -> str | bytes | None:
     if length is not None and length < 0:
         return None
@@ -301,18 +316,26 @@ def _capitalised(value: str) -> str:
     return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), value)
 
 
+def _charset(name: str) -> str:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        raise ValueError(f"{name!r} is no charset; there are UTF-8, UTF-16, ISO-8859-1, US-ASCII, ...") from None
+    return name
+
+
 def _decode(value: bytes, charset: str) -> str:
     if charset.upper() == _UTF_16:
         order = "le" if value.startswith(codecs.BOM_UTF16_LE) else "be"
         return value.decode(f"utf-16-{order}", "replace").removeprefix("\ufeff")
-    return value.decode(charset, "replace")
+    return value.decode(_charset(charset), "replace")
 
 
 def _encode(value: str, charset: str) -> bytes:
     if charset.upper() == _UTF_16:
         # In Java's order of bytes, with a mark before them.
         return codecs.BOM_UTF16_BE + value.encode("utf-16-be", "replace") if value else b""
-    return value.encode(charset, "replace")
+    return value.encode(_charset(charset), "replace")
 
 
 def _overlay(value: str, new: str, start: int, length: int | None = None) -> str:
@@ -321,20 +344,21 @@ def _overlay(value: str, new: str, start: int, length: int | None = None) -> str
     return value[: start - 1] + new + value[start - 1 + (len(new) if length is None else length) :]
 
 
-def _base64_type(given: Sequence[t.SqlType]) -> t.SqlType:
-    s.text_or_bytes(given)
-    return t.STRING
-
-
 def _to_base64(value: str | bytes) -> str:
     return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
 
 
 def _function(
-    name: str, parameters: tuple[str, ...], kind: t.SqlType, function: Callable[..., object], **more: int
+    name: str,
+    parameters: tuple[str, ...],
+    kind: t.SqlType,
+    function: Callable[..., object],
+    *,
+    optional: int = 0,
+    check: s.Check | None = None,
 ) -> ScalarFunction:
     return ScalarFunction(
-        name, parameters, always(kind), by_row(function), nullable=True, optional=more.get("optional", 0)
+        name, parameters, always(kind), by_row(function), nullable=True, optional=optional, check=check
     )
 
 
@@ -357,10 +381,23 @@ FUNCTIONS: Final = (
     ScalarFunction("||", (_T, _T), always(t.STRING), _concat),
     ScalarFunction("CONCAT", (_T,), always(t.STRING), _concat, variadic=True),
     ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True, nullable=True),
-    ScalarFunction("LIKE", (_T, _T, _T), always(t.BOOLEAN), _like_column, optional=1, fallible=True),
-    ScalarFunction("SIMILAR", (_T, _T, _T), always(t.BOOLEAN), by_row(_similar), optional=1, fallible=True),
     *(
-        ScalarFunction(name, (s.ANY, _I, _I), s.text_or_bytes, by_row(_substring), optional=1, nullable=True)
+        ScalarFunction(
+            name,
+            (_T, _T, _T),
+            always(t.BOOLEAN),
+            evaluate,
+            optional=1,
+            fallible=True,
+            check=_checked_pattern(pattern),
+        )
+        for name, evaluate, pattern in (
+            ("LIKE", _like_column, like_pattern),
+            ("SIMILAR", by_row(_similar), _similar_pattern),
+        )
+    ),
+    *(
+        ScalarFunction(name, (s.TEXT_OR_BYTES, _I, _I), s.text_or_bytes, by_row(_substring), optional=1, nullable=True)
         for name in ("SUBSTRING", "SUBSTR")
     ),
     _function("LEFT", (_T, _I), t.STRING, lambda v, n: v[: max(n, 0)]),
@@ -390,7 +427,7 @@ FUNCTIONS: Final = (
     _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256)),
     _function("STARTSWITH", (_T, _T), t.BOOLEAN, str.startswith),
     _function("ENDSWITH", (_T, _T), t.BOOLEAN, str.endswith),
-    _function("SPLIT_INDEX", (_T, s.ANY, _I), t.STRING, _split_index),
+    _function("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), t.STRING, _split_index),
     _function("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
     _function("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
     _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1),
@@ -410,10 +447,10 @@ FUNCTIONS: Final = (
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
     _function("URL_DECODE", (_T,), t.STRING, _url_decode),
     _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
-    ScalarFunction("TO_BASE64", (s.ANY,), _base64_type, by_row(_to_base64)),
+    ScalarFunction("TO_BASE64", (s.TEXT_OR_BYTES,), always(t.STRING), by_row(_to_base64)),
     _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
-    _function("ENCODE", (_T, _T), t.BYTES, _encode),
-    _function("DECODE", (s.BINARY, _T), t.STRING, _decode),
+    _function("ENCODE", (_T, _T), t.BYTES, _encode, check=s.checked_text(1, _charset)),
+    _function("DECODE", (s.BINARY, _T), t.STRING, _decode, check=s.checked_text(1, _charset)),
     _function("UNHEX", (_T,), t.BYTES, _unhex),
     ScalarFunction("ELT", (_I, _T), always(t.STRING), _elt_column, variadic=True, nullable=True),
     ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, variadic=True, nullable=True),

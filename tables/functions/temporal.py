@@ -8,9 +8,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import math
-import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
@@ -22,6 +20,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
+from penstock.tables.functions.time_patterns import DEFAULT_PATTERN, format_time, read_time, reader, time_of
 from penstock.tables.functions.times import local_times, parse_date, parse_timestamp
 from penstock.tables.types import Kind, SqlType, arrow_type
 
@@ -34,43 +33,6 @@ _MS_OF: Final = {
     "WEEK": 7 * 86_400_000,
 }
 _MONTHS_OF: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_DEFAULT_FORMAT: Final = "yyyy-MM-dd HH:mm:ss"
-_JAVA: Final = {
-    "yyyy": "%Y",
-    "uuuu": "%Y",
-    "yy": "%y",
-    "MM": "%m",
-    "MMM": "%b",
-    "MMMM": "%B",
-    "dd": "%d",
-    "HH": "%H",
-    "hh": "%I",
-    "mm": "%M",
-    "ss": "%S",
-    "a": "%p",
-    "E": "%a",
-    "EEE": "%a",
-    "EEEE": "%A",
-    "DDD": "%j",
-    "D": "%-j",
-    "y": "%Y",
-    "M": "%-m",
-    "d": "%-d",
-    "H": "%-H",
-    "h": "%-I",
-    "m": "%-M",
-    "s": "%-S",
-    "Z": "%z",
-    "XXX": "%:z",
-}
-_ANY_DIGITS: Final = {
-    "M": r"\d{1,2}",
-    "d": r"\d{1,2}",
-    "H": r"\d{1,2}",
-    "h": r"\d{1,2}",
-    "m": r"\d{1,2}",
-    "s": r"\d{1,2}",
-}
 
 
 # Parts of times
@@ -99,6 +61,19 @@ _PARTS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
 }
 UNITS: Final = frozenset(_PARTS)
 """What EXTRACT takes."""
+_OF_TIMES: Final = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"})
+_NEVER_BEGIN: Final = frozenset({"DOW", "DOY", "ISODOW", "ISOYEAR", "EPOCH"})
+"""Parts of times that are no units to round to."""
+
+
+def _units(of_date: frozenset[str], of_time: frozenset[str], of_both: frozenset[str]) -> dict[Kind, frozenset[str]]:
+    return {Kind.DATE: of_date, Kind.TIME: of_time, Kind.TIMESTAMP: of_both, Kind.TIMESTAMP_LTZ: of_both}
+
+
+_EXTRACTED: Final = _units(UNITS - _OF_TIMES, _OF_TIMES, UNITS)
+_ROUNDED: Final = _units(UNITS - _NEVER_BEGIN, _OF_TIMES, UNITS - _NEVER_BEGIN)
+_COUNTED: Final = _units(frozenset((*_MS_OF, *_MONTHS_OF)), frozenset(_MS_OF), frozenset((*_MS_OF, *_MONTHS_OF)))
+"""The units that EXTRACT, FLOOR and CEIL, TIMESTAMPADD and TIMESTAMPDIFF take, by the kind of their time."""
 
 
 def _local(call: CallValues, place: int) -> pa.Array:
@@ -225,6 +200,13 @@ def _intervals(function: Callable[[pa.Array, pa.Array], pa.Array]) -> s.Evaluate
     return evaluate
 
 
+def _multiplied(call: CallValues) -> pa.Array:
+    interval, factor = call.columns
+    if pa.types.is_floating(factor.type):
+        interval, factor = interval.cast(pa.float64()), factor.cast(pa.float64())
+    return pc.multiply(interval, factor).cast(arrow_type(call.result), safe=False)
+
+
 def _timestamp_add(call: CallValues) -> pa.Array:
     unit = str(s.constant_at(call, 0))
     amounts = call.columns[1].cast(pa.int64())
@@ -273,95 +255,6 @@ def _months_between(begin: datetime.datetime, end: datetime.datetime) -> int:
 
 
 # Formats
-
-
-@lru_cache(256)
-def _tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
-    """The pieces of a pattern of Java's DateTimeFormatter, each with whether it is a field."""
-    found = [match[0] for match in re.finditer(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+", pattern)]
-    return tuple((piece.strip("'") if piece[0] == "'" else piece, piece[0].isalpha()) for piece in found)
-
-
-def format_time(value: datetime.datetime, pattern: str) -> str:
-    """A time by a pattern of Java.
-
-    Raises:
-        ValueError: a letter in it that has no meaning here.
-
-    Example:
-        >>> format_time(datetime.datetime(2024, 1, 31, 9, 5, 7, 120000), "yyyy/M/dd HH:mm:ss.SSS")
-        '2024/1/31 09:05:07.120'
-    """
-    parts = []
-    for piece, is_field in _tokens(pattern):
-        if is_field and set(piece) == {"S"}:
-            parts.append(f"{value.microsecond:06d}000"[: len(piece)])
-        elif is_field and piece in ("Q", "QQ"):
-            parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
-        elif is_field and piece == "G":
-            parts.append("AD")
-        elif is_field:
-            parts.append(value.strftime(_field(piece, pattern)))
-        else:
-            parts.append(piece)
-    return "".join(parts)
-
-
-def _field(piece: str, pattern: str) -> str:
-    if piece not in _JAVA:
-        raise ValueError(f"the pattern {pattern!r} has {piece!r}, which has no meaning here")
-    return _JAVA[piece]
-
-
-@lru_cache(256)
-def _reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
-    parts, fields = [], []
-    for piece, is_field in _tokens(pattern):
-        if not is_field:
-            parts.append(re.escape(piece))
-            continue
-        letter = piece[0]
-        if letter == "S":
-            parts.append(rf"(\d{{1,{len(piece)}}})")
-        elif letter in "yu":
-            parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
-        elif letter in _ANY_DIGITS:
-            parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
-        elif letter == "a":
-            parts.append("([AaPp][Mm])")
-        elif letter == "X":
-            parts.append(r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))")
-        else:
-            raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
-        fields.append(letter)
-    return re.compile("".join(parts)), tuple(fields)
-
-
-def read_time(text: str, pattern: str) -> datetime.datetime | None:
-    """A time out of a text by a pattern of Java; None where the text is not of that form."""
-    reader, fields = _reader(pattern)
-    found = reader.fullmatch(text)
-    return None if found is None else _time_of(fields, found.groups())
-
-
-def _time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datetime | None:
-    values = dict(zip(fields, texts, strict=True))
-    year = int(values.get("y") or values.get("u") or 1970)
-    hour = int(values.get("H", 0))
-    if "h" in values:
-        hour = int(values["h"]) % 12 + (12 if values.get("a", "am").lower() == "pm" else 0)
-    try:
-        return datetime.datetime(
-            2000 + year if year < 100 else year,
-            int(values.get("M", 1)),
-            int(values.get("d", 1)),
-            hour,
-            int(values.get("m", 0)),
-            int(values.get("s", 0)),
-            int((values.get("S") or "0").ljust(6, "0")[:6]),
-        )
-    except ValueError:
-        return None
 
 
 def _date_format(call: CallValues) -> pa.Array:
@@ -418,10 +311,8 @@ def _date_or_none(text: str) -> datetime.date | None:
 def _to_timestamp_ltz(call: CallValues) -> pa.Array:
     target = pa.timestamp("ms", "UTC")
     if call.types[0].kind in t.CHARACTERS:
-        zone = ZoneInfo(str(s.constant_at(call, 2))) if len(call.columns) > 2 else ZoneInfo("UTC")
-        patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [None] * call.rows
-        pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-        return pa.array([None if v is None else _moment(v, p, zone) for v, p in pairs], target)
+        rows = list(zip(*(column.to_pylist() for column in call.columns), strict=True))
+        return pa.array([None if None in row else _moment(*row) for row in rows], target)
     digits = s.constant_at(call, 1) if len(call.columns) > 1 else 3
     numbers = call.columns[0]
     if pa.types.is_floating(numbers.type) or pa.types.is_decimal(numbers.type):
@@ -431,19 +322,19 @@ def _to_timestamp_ltz(call: CallValues) -> pa.Array:
     return pc.multiply(numbers.cast(pa.int64()), 1000 if digits == 0 else 1).cast(target)
 
 
-def _moment(text: str, pattern: str | None, zone: ZoneInfo) -> int | None:
+def _moment(text: str, pattern: str | None = None, zone: str = "UTC") -> int | None:
     if pattern is None:
         try:
-            return parse_timestamp(text, 3, zone)
+            return parse_timestamp(text, 3, _zone(zone))
         except ValueError:
             return None
     read = read_time(text, pattern)
-    return None if read is None else int(read.replace(tzinfo=zone).timestamp() * 1000)
+    return None if read is None else int(read.replace(tzinfo=_zone(zone)).timestamp() * 1000)
 
 
 def _from_unixtime(call: CallValues) -> pa.Array:
     zone = call.session.zone_info
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [_DEFAULT_FORMAT] * call.rows
+    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
     pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
     texts = [
         None if v is None or p is None else format_time(datetime.datetime.fromtimestamp(v, zone), p) for v, p in pairs
@@ -455,7 +346,7 @@ def _unix_timestamp(call: CallValues) -> pa.Array:
     if not call.columns:
         return pa.array([call.session.now_ms // 1000] * call.rows, pa.int64())
     zone = call.session.zone_info
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [_DEFAULT_FORMAT] * call.rows
+    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
     pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
     seconds = [None if v is None or p is None else _unix_seconds(v, p, zone) for v, p in pairs]
     return pa.array(seconds, pa.int64())
@@ -463,9 +354,9 @@ def _unix_timestamp(call: CallValues) -> pa.Array:
 
 def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
     """The seconds since the epoch of what a text begins with; as in Flink, the smallest number where it is no time."""
-    reader, fields = _reader(pattern)
-    found = reader.match(text)
-    read = None if found is None else _time_of(fields, found.groups())
+    read_by, fields = reader(pattern)
+    found = read_by.match(text)
+    read = None if found is None else time_of(fields, found.groups())
     if read is None or found is None:
         return -(2**63)
     offset = dict(zip(fields, found.groups(), strict=True)).get("X")
@@ -481,10 +372,44 @@ def _convert_tz(call: CallValues) -> pa.Array:
 
 
 def _in_zone(text: str, given: str, wanted: str) -> str | None:
-    read = read_time(text, _DEFAULT_FORMAT)
+    read = read_time(text, DEFAULT_PATTERN)
     if read is None:
         return None
-    return format_time(read.replace(tzinfo=ZoneInfo(given)).astimezone(ZoneInfo(wanted)), _DEFAULT_FORMAT)
+    return format_time(read.replace(tzinfo=_zone(given)).astimezone(_zone(wanted)), DEFAULT_PATTERN)
+
+
+# What literals must be
+
+_CAN_WRITE: Final = s.checked_text(1, lambda pattern: format_time(datetime.datetime(2024, 1, 31), pattern))
+_CAN_READ: Final = s.checked_text(1, reader)
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone; there are 'UTC', 'Europe/Berlin', ...") from None
+
+
+def _are_zones(literals: Sequence[object]) -> None:
+    for place in (1, 2):
+        s.checked_text(place, _zone)(literals)
+
+
+def _readable_in_zone(literals: Sequence[object]) -> None:
+    _CAN_READ(literals)
+    s.checked_text(2, _zone)(literals)
+
+
+def _text_or_number_alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    """TO_TIMESTAMP_LTZ takes a number and how many digits it has, or a text, its pattern and its zone."""
+    is_text = given[0].kind in t.CHARACTERS
+    if len(given) > 1 and is_text is not (given[1].kind in t.CHARACTERS):
+        wanted = "a pattern behind a text" if is_text else "0 or 3, the digits behind the second, behind a number"
+        raise s.MisfitError(1, f" takes {wanted}, not {given[1]}")
+    if len(given) > 2 and not is_text:
+        raise s.MisfitError(2, " takes a zone behind a text only, not behind a number")
+    return given
 
 
 # The present
@@ -508,9 +433,14 @@ def _watermark_type(given: Sequence[SqlType]) -> SqlType:
 
 
 def _function(
-    name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Evaluate, optional: int = 0
+    name: str,
+    parameters: tuple[str, ...],
+    kind: SqlType,
+    evaluate: s.Evaluate,
+    optional: int = 0,
+    check: s.Check | None = None,
 ) -> ScalarFunction:
-    return ScalarFunction(name, parameters, always(kind), evaluate, optional=optional, nullable=True)
+    return ScalarFunction(name, parameters, always(kind), evaluate, optional=optional, nullable=True, check=check)
 
 
 def _present(name: str, kind: SqlType) -> ScalarFunction:
@@ -521,37 +451,57 @@ _LTZ: Final = t.timestamp_ltz(3)
 _TIME: Final = SqlType(Kind.TIME, precision=0)
 
 FUNCTIONS: Final = (
-    ScalarFunction("EXTRACT", (s.KEYWORD, s.TEMPORAL), always(t.BIGINT), _extract),
+    ScalarFunction("EXTRACT", (s.KEYWORD, s.TEMPORAL), always(t.BIGINT), _extract, units=_EXTRACTED),
     *(
-        ScalarFunction(name, (s.TEMPORAL,), always(t.BIGINT), _part(unit))
+        ScalarFunction(name, (s.INSTANT,), always(t.BIGINT), _part(unit))
         for name, unit in (
-            *((unit, unit) for unit in ("YEAR", "QUARTER", "MONTH", "WEEK", "HOUR", "MINUTE", "SECOND")),
+            *((unit, unit) for unit in ("YEAR", "QUARTER", "MONTH", "WEEK")),
             ("DAYOFYEAR", "DOY"),
             ("DAYOFMONTH", "DAY"),
             ("DAYOFWEEK", "DOW"),
         )
     ),
-    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_floored)),
-    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_ceiled)),
+    *(ScalarFunction(unit, (s.TIME_OF_DAY,), always(t.BIGINT), _part(unit)) for unit in ("HOUR", "MINUTE", "SECOND")),
+    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_floored), units=_ROUNDED),
+    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_ceiled), units=_ROUNDED),
     ScalarFunction("WITHOUT_ZONE", (s.LTZ,), always(t.timestamp(3)), _without_zone),
-    ScalarFunction("PLUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(1)),
-    ScalarFunction("MINUS_INTERVAL", (s.TEMPORAL, s.ANY), s.like_first, _plus_interval(-1)),
-    ScalarFunction("ADD_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.add)),
-    ScalarFunction("SUBTRACT_INTERVALS", (s.ANY, s.ANY), s.like_first, _intervals(pc.subtract)),
-    ScalarFunction("MULTIPLY_INTERVAL", (s.ANY, s.NUMBER), s.like_first, _intervals(pc.multiply)),
-    ScalarFunction("TIME_BETWEEN", (s.TEMPORAL, s.TEMPORAL), always(t.INTERVAL_MILLIS), _between("MILLISECOND")),
-    ScalarFunction("MONTHS_BETWEEN", (s.TEMPORAL, s.TEMPORAL), always(t.INTERVAL_MONTHS), _between("MONTH")),
-    ScalarFunction("TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add),
-    ScalarFunction("TIMESTAMPDIFF", (s.KEYWORD, s.TEMPORAL, s.TEMPORAL), always(t.INT), _timestamp_diff),
-    _function("DATE_FORMAT", (s.ANY, s.TEXT), t.STRING, _date_format),
-    _function("TO_TIMESTAMP", (s.TEXT, s.TEXT), t.timestamp(3), _to_timestamp, 1),
-    _function("TO_TIMESTAMP_LTZ", (s.ANY, s.ANY, s.TEXT), _LTZ, _to_timestamp_ltz, 2),
-    _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1),
-    ScalarFunction("FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime, optional=1),
+    ScalarFunction("PLUS_INTERVAL", (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(1)),
+    ScalarFunction("MINUS_INTERVAL", (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(-1)),
+    ScalarFunction("ADD_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.add)),
+    ScalarFunction("SUBTRACT_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.subtract)),
+    ScalarFunction("MULTIPLY_INTERVAL", (s.INTERVAL, s.NUMBER), s.like_first, _multiplied),
+    ScalarFunction("TIME_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MILLIS), _between("MILLISECOND")),
+    ScalarFunction("MONTHS_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MONTHS), _between("MONTH")),
     ScalarFunction(
-        "UNIX_TIMESTAMP", (s.TEXT, s.TEXT), always(t.BIGINT), _unix_timestamp, optional=2, deterministic=False
+        "TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add, units=_COUNTED
     ),
-    _function("CONVERT_TZ", (s.TEXT, s.TEXT, s.TEXT), t.STRING, _convert_tz),
+    ScalarFunction("TIMESTAMPDIFF", (s.KEYWORD, s.INSTANT, s.INSTANT), always(t.INT), _timestamp_diff, units=_COUNTED),
+    _function("DATE_FORMAT", (s.TEXT_OR_TIME, s.TEXT), t.STRING, _date_format, check=_CAN_WRITE),
+    _function("TO_TIMESTAMP", (s.TEXT, s.TEXT), t.timestamp(3), _to_timestamp, 1, check=_CAN_READ),
+    ScalarFunction(
+        "TO_TIMESTAMP_LTZ",
+        (s.TEXT_OR_NUMBER, s.TEXT_OR_INTEGER, s.TEXT),
+        always(_LTZ),
+        _to_timestamp_ltz,
+        optional=2,
+        nullable=True,
+        coerce=_text_or_number_alike,
+        check=_readable_in_zone,
+    ),
+    _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1, check=_CAN_READ),
+    ScalarFunction(
+        "FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime, optional=1, check=_CAN_WRITE
+    ),
+    ScalarFunction(
+        "UNIX_TIMESTAMP",
+        (s.TEXT, s.TEXT),
+        always(t.BIGINT),
+        _unix_timestamp,
+        optional=2,
+        deterministic=False,
+        check=_CAN_READ,
+    ),
+    _function("CONVERT_TZ", (s.TEXT, s.TEXT, s.TEXT), t.STRING, _convert_tz, check=_are_zones),
     _present("CURRENT_TIMESTAMP", _LTZ),
     _present("NOW", _LTZ),
     _present("PROCTIME", _LTZ),

@@ -97,11 +97,14 @@ class Evaluation:
     def _call(self, call: FunctionCall) -> pa.Array:
         if call.name in ("AND", "OR") and is_fallible(call.arguments[1]):
             return self._lazy(call)
+        kind = arrow_type(call.type)
+        if not self.rows:
+            # Functions ask the first row for what is the same in all.
+            return pa.array([], kind)
         columns = [self.value(argument) for argument in call.arguments]
         types = [argument.type for argument in call.arguments]
         function = SCALAR_FUNCTIONS[call.name]
         found = function.evaluate(CallValues(columns, types, call.type, self.rows, self.session))
-        kind = arrow_type(call.type)
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
         return found if found.type == kind or call.type.kind is Kind.NULL else found.cast(kind)

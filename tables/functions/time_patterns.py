@@ -1,0 +1,145 @@
+"""Patterns of times, as Java's DateTimeFormatter has them: what times are written and read by.
+
+The functions of `temporal.py` use them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+DEFAULT_PATTERN: Final = "yyyy-MM-dd HH:mm:ss"
+_JAVA: Final = {
+    "yyyy": "%Y",
+    "uuuu": "%Y",
+    "yy": "%y",
+    "MM": "%m",
+    "MMM": "%b",
+    "MMMM": "%B",
+    "dd": "%d",
+    "HH": "%H",
+    "hh": "%I",
+    "mm": "%M",
+    "ss": "%S",
+    "a": "%p",
+    "E": "%a",
+    "EEE": "%a",
+    "EEEE": "%A",
+    "DDD": "%j",
+    "D": "%-j",
+    "y": "%Y",
+    "M": "%-m",
+    "d": "%-d",
+    "H": "%-H",
+    "h": "%-I",
+    "m": "%-M",
+    "s": "%-S",
+    "Z": "%z",
+    "XXX": "%:z",
+}
+_ANY_DIGITS: Final = {
+    "M": r"\d{1,2}",
+    "d": r"\d{1,2}",
+    "H": r"\d{1,2}",
+    "h": r"\d{1,2}",
+    "m": r"\d{1,2}",
+    "s": r"\d{1,2}",
+}
+
+
+@lru_cache(256)
+def _tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
+    """The pieces of a pattern of Java's DateTimeFormatter, each with whether it is a field."""
+    found = [match[0] for match in re.finditer(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+", pattern)]
+    return tuple((piece.strip("'") if piece[0] == "'" else piece, piece[0].isalpha()) for piece in found)
+
+
+def format_time(value: datetime.datetime, pattern: str) -> str:
+    """A time by a pattern of Java.
+
+    Raises:
+        ValueError: a letter in it that has no meaning here.
+
+    Example:
+        >>> format_time(datetime.datetime(2024, 1, 31, 9, 5, 7, 120000), "yyyy/M/dd HH:mm:ss.SSS")
+        '2024/1/31 09:05:07.120'
+    """
+    parts = []
+    for piece, is_field in _tokens(pattern):
+        if is_field and set(piece) == {"S"}:
+            parts.append(f"{value.microsecond:06d}000"[: len(piece)])
+        elif is_field and piece in ("Q", "QQ"):
+            parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
+        elif is_field and piece == "G":
+            parts.append("AD")
+        elif is_field:
+            parts.append(value.strftime(_field(piece, pattern)))
+        else:
+            parts.append(piece)
+    return "".join(parts)
+
+
+def _field(piece: str, pattern: str) -> str:
+    if piece not in _JAVA:
+        raise ValueError(f"the pattern {pattern!r} has {piece!r}, which has no meaning here")
+    return _JAVA[piece]
+
+
+@lru_cache(256)
+def reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
+    """The regular expression of texts of a pattern, and the letter of the field that each of its groups is.
+
+    Raises:
+        ValueError: a letter in it that cannot be read.
+    """
+    parts, fields = [], []
+    for piece, is_field in _tokens(pattern):
+        if not is_field:
+            parts.append(re.escape(piece))
+            continue
+        letter = piece[0]
+        if letter == "S":
+            parts.append(rf"(\d{{1,{len(piece)}}})")
+        elif letter in "yu":
+            parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
+        elif letter in _ANY_DIGITS:
+            parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
+        elif letter == "a":
+            parts.append("([AaPp][Mm])")
+        elif letter == "X":
+            parts.append(r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))")
+        else:
+            raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
+        fields.append(letter)
+    return re.compile("".join(parts)), tuple(fields)
+
+
+def read_time(text: str, pattern: str) -> datetime.datetime | None:
+    """A time out of a text by a pattern of Java; None where the text is not of that form."""
+    read_by, fields = reader(pattern)
+    found = read_by.fullmatch(text)
+    return None if found is None else time_of(fields, found.groups())
+
+
+def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datetime | None:
+    """The time of the fields that `reader` has found, one text each; None where there is no such time."""
+    values = dict(zip(fields, texts, strict=True))
+    year = int(values.get("y") or values.get("u") or 1970)
+    hour = int(values.get("H", 0))
+    if "h" in values:
+        hour = int(values["h"]) % 12 + (12 if values.get("a", "am").lower() == "pm" else 0)
+    try:
+        return datetime.datetime(
+            2000 + year if year < 100 else year,
+            int(values.get("M", 1)),
+            int(values.get("d", 1)),
+            hour,
+            int(values.get("m", 0)),
+            int(values.get("s", 0)),
+            int((values.get("S") or "0").ljust(6, "0")[:6]),
+        )
+    except ValueError:
+        return None
