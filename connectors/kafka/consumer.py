@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -112,13 +113,17 @@ class PartitionConsumer:
         self._read[partition] = offset
 
     def pending(self) -> float:
-        """How many records wait in all partitions, by what the brokers said with the last fetch; any thread may ask."""
-        waiting = 0
+        """How many records wait in all partitions, by what the brokers said with the last fetch; any thread may ask.
+
+        Not a number before they have said anything: 0 would be taken for a source that has read all there is.
+        """
+        waiting, is_known = 0, not self._assigned
         for partition, assigned in list(self._assigned.items()):
             end = self._consumer.highwater(partition)
             if end is not None:
+                is_known = True
                 waiting += max(0, end - self._read.get(partition, assigned.next_fetch))
-        return waiting
+        return waiting if is_known else math.nan
 
     def close(self) -> None:
         """Stop fetching, and tell the group for the last time."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from penstock.engine.autoscaler.evaluation import JobFigures, evaluate
 from penstock.engine.autoscaler.readings import JobReading
@@ -49,7 +50,8 @@ class Autoscaler:
         self._is_asking = False
         self._lag = 0.0
         self._advice: Sequence[Advice] = ()
-        self._fewer: dict[str, deque[tuple[float, int]]] = {}
+        self._wanted: dict[str, deque[tuple[float, int]]] = {}
+        self._fewer_at: list[float] = []
         self._ups: dict[str, _ScaleUp] = {}
         self._history: deque[ScalingRecord] = deque(maxlen=config.history)
 
@@ -127,6 +129,7 @@ class Autoscaler:
     def _advised(self, figures: JobFigures, reading: JobReading) -> Sequence[Advice]:
         seconds = reading.rescale_seconds
         rescale_seconds = self._config.restart_time_ms / 1000 if seconds is None else seconds
+        self._fewer_at = []
         return _without_use(
             [self._held(advise(one, figures, rescale_seconds, self._config), reading.at) for one in figures.tasks]
         )
@@ -135,8 +138,7 @@ class Autoscaler:
         """The advice, but for what settings and history are against."""
         task = advice.figures.task
         key = task.uids[0]
-        if advice.change >= 0:
-            self._fewer.pop(key, None)
+        self._remember(key, advice, at)
         if {*task.uids, *task.operators, task.name} & set(self._config.excluded):
             return _kept(advice, "excluded")
         if advice.change < 0:
@@ -155,16 +157,24 @@ class Autoscaler:
         gained = (advice.figures.true_rate or 0.0) - up.true_rate
         return self._config.effectiveness_detection and gained < self._config.effectiveness_threshold * hoped
 
+    def _remember(self, key: str, advice: Advice, at: float) -> None:
+        """Keep what a task was to have for the interval; numbers of subtasks mean the same behind a rescale."""
+        seconds = self._config.scale_down_interval_ms / 1000
+        wanted = self._wanted.setdefault(key, deque())
+        wanted.append((at, advice.wanted))
+        while len(wanted) > 1 and wanted[1][0] <= at - seconds:
+            wanted.popleft()
+
     def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
         """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst."""
-        seconds = self._config.scale_down_interval_ms / 1000
-        wished = self._fewer.setdefault(advice.figures.task.uids[0], deque())
-        wished.append((at, advice.wanted))
-        while len(wished) > 1 and wished[1][0] <= at - seconds:
-            wished.popleft()
-        if at - wished[0][0] < seconds:
+        task, seconds = advice.figures.task, self._config.scale_down_interval_ms / 1000
+        newest_first = reversed(self._wanted[task.uids[0]])
+        enough = list(takewhile(lambda one: one[1] < task.parallelism, newest_first))
+        since = enough[-1][0]
+        if at - since < seconds:
+            self._fewer_at.append(since + seconds)
             return _kept(advice, f"{advice.wanted} would do; waits for the scale-down interval")
-        most = min(max(wanted for _, wanted in wished), advice.figures.task.parallelism)
+        most = max(wanted for _, wanted in enough)
         return replace(advice, wanted=most, reason=_renamed(advice, most))
 
     def _with_ties(self, advised: Sequence[Advice]) -> Sequence[Advice]:
@@ -181,11 +191,9 @@ class Autoscaler:
         return tied
 
     def _waiting(self, at: float) -> str:
-        if not self._fewer:
+        if not self._fewer_at:
             return ""
-        seconds = self._config.scale_down_interval_ms / 1000
-        left = min(wished[0][0] + seconds - at for wished in self._fewer.values())
-        return f"; fewer subtasks would do, which is decided in {max(0.0, left):.0f} s"
+        return f"; fewer subtasks would do, which is decided in {max(0.0, min(self._fewer_at) - at):.0f} s"
 
     # Decisions
 
@@ -206,7 +214,6 @@ class Autoscaler:
         self._is_asking = True
         for one in changes:
             task = one.figures.task
-            self._fewer.pop(task.uids[0], None)
             if one.change > 0 and one.figures.true_rate is not None:
                 self._ups[task.uids[0]] = _ScaleUp(task.parallelism, one.wanted, one.figures.true_rate)
         return wanted

@@ -88,8 +88,9 @@ def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> J
             target, catch_up = _asked_of(task, figures, rate, seconds, before, last)
             true_rate = _by_busy_time(rate, busy)
         else:
-            pending = task.pending or 0.0
-            growth = (pending - (before[task.id].pending or 0.0)) / seconds
+            pending, waited = task.pending or 0.0, before[task.id].pending
+            # A source that has only begun to say how much waits has not got all that in the window.
+            growth = 0.0 if task.pending is None or waited is None else (pending - waited) / seconds
             lag = pending / rate if rate > 0 else 0.0
             lags.append(lag)
             target, catch_up = max(0.0, rate + growth), pending / (config.catch_up_duration_ms / 1000)

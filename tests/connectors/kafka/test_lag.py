@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -32,7 +33,10 @@ def test_what_waits_is_counted_over_all_partitions_from_where_each_is_read(monke
 
     monkeypatch.setattr(PartitionConsumer, "_start", start)
     consumer = PartitionConsumer(KafkaConnection.of("127.0.0.1:9", None), None, "lag")
-    for partition, offset in ((ONE, 4), (OTHER, 90), (THIRD, 0)):
+    consumer.add(THIRD, 0)
+    consumer._thread.run(_nothing(), 5.0)
+    assert math.isnan(consumer.pending())
+    for partition, offset in ((ONE, 4), (OTHER, 90)):
         consumer.add(partition, offset)
     consumer._thread.run(_nothing(), 5.0)
     assert consumer.pending() == 6 + 10

@@ -159,6 +159,34 @@ def test_a_sine_is_followed_with_bounded_lag_and_few_rescales() -> None:
 # Settings
 
 
+def test_a_load_that_falls_is_followed_one_interval_behind_all_the_way_down() -> None:
+    period = 300.0
+
+    def load(at: float) -> float:
+        return 2250 - 1750 * math.cos(2 * math.pi * at / period)
+
+    settings = AutoscalerConfig(
+        enabled=True,
+        interval_ms=2000,
+        metrics_window_ms=10_000,
+        stabilization_ms=5000,
+        scale_down_interval_ms=60_000,
+        catch_up_duration_ms=60_000,
+    )
+    workload = Workload([Stage("source", 50_000), Stage("window", 1000)], load, settings, step=2.0)
+    reserved = []
+    while workload.now < 5 * period:
+        workload.run(1)
+        reserved.append((workload.now, workload.parallelisms[1]))
+    # The interval, a window of a steady job before and behind a rescale, and the steps of the simulation.
+    behind = 60 + 2 * (10 + 5) + 10
+    for at, parallelism in reserved:
+        if at > period:
+            recent = max(load(at - seconds) for seconds in range(behind))
+            assert parallelism <= max(1, math.ceil(recent / 1000 / 0.7), recent / 1000 / 0.44), at
+    assert workload.longest_lag < 5
+
+
 def test_a_dry_run_says_what_it_would_do_and_does_not() -> None:
     workload = job(steady(3500), scaling_enabled=False).run(600)
     assert workload.rescales == []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from penstock.engine.autoscaler.evaluation import evaluate
 from penstock.engine.autoscaler.readings import JobReading, SubtaskCounters, reading_of
 from penstock.engine.autoscaler_config import AutoscalerConfig
 from penstock.engine.errors import ConfigurationError
@@ -44,6 +46,15 @@ def test_a_source_has_what_it_has_read_and_what_waits() -> None:
     assert (first.name, first.uids, first.inputs, first.most) == ("orders", ("o",), (), 1)
     assert first.subtasks == (SubtaskCounters(10, 10, 1.0, 2.0, 3.0),)
     assert first.pending == 500.0
+
+
+def test_a_backlog_that_was_not_known_before_has_not_grown_since() -> None:
+    config, now = AutoscalerConfig(), reading()
+    later = replace(now, at=now.at + 10)
+    unknown = replace(now, tasks=(replace(now.tasks[0], pending=None), *now.tasks[1:]))
+    assert evaluate(unknown, later, config).tasks[0].target_rate == 0.0
+    nothing = replace(now, tasks=(replace(now.tasks[0], pending=0.0), *now.tasks[1:]))
+    assert evaluate(nothing, later, config).tasks[0].target_rate == 50.0
 
 
 def test_tasks_have_their_inputs_their_ties_and_what_they_can_have() -> None:
