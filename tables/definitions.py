@@ -27,7 +27,7 @@ from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.nodes import Identifier, Name
 from penstock.tables.parse.statement_parser import parse_statement
 from penstock.tables.parse.text import SqlText
-from penstock.tables.plan.nodes import SinkPlan
+from penstock.tables.plan.nodes import Column, PlanNode, SinkPlan
 from penstock.tables.user_functions import UserFunctions
 
 _CATALOG_TYPE: Final = "generic_in_memory"
@@ -124,7 +124,7 @@ class Definitions:
         node = bind_query(statement.query, self._context(source))
         declared = {column.name for column in statement.definition.columns}
         found: list[d.ColumnDefinition] = list(statement.definition.columns)
-        queried = (column for column in node.columns if column.name not in declared)
+        queried = [column for column in _in_order(node, statement, source) if column.name not in declared]
         found.extend(d.PhysicalColumn(statement.query.at, column.name, column.type) for column in queried)
         table = CatalogTable(
             "",
@@ -369,3 +369,25 @@ def _imported(statement: s.CreateFunction, source: SqlText) -> UserFunction:
             statement.path_at, f"{statement.path!r} is no function of SQL; wrap it: {name} = udf({name}, returns=...)"
         )
     return found
+
+
+def _in_order(node: PlanNode, statement: d.CreateTable, source: SqlText) -> list[Column]:
+    """The columns of a query as CREATE TABLE ... AS wants them.
+
+    Raises:
+        SqlValidationError: a name that the query does not have, or not all of its names.
+    """
+    if not statement.order:
+        return list(node.columns)
+    columns = {column.name: column for column in node.columns}
+    for name in statement.order:
+        if name.name not in columns:
+            known = ", ".join(columns)
+            raise source.invalid(
+                name.at, f"the query has no column {name.name!r}{nearest(name.name, columns)}; it has {known}"
+            )
+    wanted = list(dict.fromkeys(name.name for name in statement.order))
+    if len(wanted) < len(columns):
+        missing = ", ".join(name for name in columns if name not in wanted)
+        raise source.invalid(statement.order[0].at, f"the table has all columns of the query; name {missing} as well")
+    return [columns[name] for name in wanted]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from penstock.engine.graph.logical import GraphBuilder
 from penstock.tables.bind.inserts import bind_insert
 from penstock.tables.bind.queries import QueryContext
 from penstock.tables.bind.query_binder import bind_query
+from penstock.tables.bind.session_calls import with_session_values
 from penstock.tables.bind.user_calls import resolved
 from penstock.tables.catalog.catalog import Catalog, PlannedTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
@@ -57,6 +58,8 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SET: their defaults, and the values that they take; none for any."""
+
+_Statement = TypeVar("_Statement", bound=s.Statement)
 
 
 class TableEnvironment:
@@ -114,7 +117,7 @@ class TableEnvironment:
     def run(self, statement: s.Statement, source: SqlText) -> Table | None:
         """Run a parsed statement of a text; as `sql`."""
         try:
-            return self._run(resolved(statement, self._functions.named, source), source)
+            return self._run(self._resolved(statement, source), source)
         except SqlError:
             raise
         except RecursionError:
@@ -161,7 +164,9 @@ class TableEnvironment:
             case s.Show():
                 return self._table(Shows(self._context(source), self._functions).show(statement))
             case s.Describe():
-                return self._table(Shows(self._context(source), self._functions).describe(statement.name))
+                shows = Shows(self._context(source), self._functions)
+                found = shows.describe_catalog if statement.of_catalog else shows.describe
+                return self._table(found(statement.name))
             case s.Use():
                 self._use(statement, source)
             case s.SetOption():
@@ -169,6 +174,11 @@ class TableEnvironment:
             case s.ResetOption():
                 self._reset(statement, source)
         return None
+
+    def _resolved(self, statement: _Statement, source: SqlText) -> _Statement:
+        """The statement with what the functions of the user and the session's values are."""
+        known = with_session_values(statement, self.catalog.current[1], source)
+        return resolved(known, self._functions.named, source)
 
     # Tables by Python
 
@@ -270,7 +280,7 @@ class TableEnvironment:
         if not isinstance(statement, Query):
             raise source.invalid(statement.at, "a query is wanted here; run other statements by sql()")
         context = replace(self._context(source), common=tables)
-        node = rewritten_plan(bind_query(resolved(statement, self._functions.named, source), context))
+        node = rewritten_plan(bind_query(self._resolved(statement, source), context))
         changelog_mode(node)
         return Table(self, node, Origin(source, statement.at))
 

@@ -15,11 +15,12 @@ from penstock.engine.errors import nearest
 from penstock.tables.bind.expression_binder import CONDITIONALS
 from penstock.tables.bind.queries import QueryContext
 from penstock.tables.bind.query_binder import bind_view
+from penstock.tables.bind.session_calls import CURRENT_DATABASE
 from penstock.tables.bind.table_binder import bind_table, primary_key
 from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Entry, Place, PlannedTable, StreamTable
 from penstock.tables.catalog.texts import shown_table, shown_view
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.functions.registry import OF_OPERATORS, SCALAR_FUNCTIONS
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.nodes import Name
@@ -66,8 +67,8 @@ class Shows:
             case "FUNCTIONS":
                 names = [
                     name.lower()
-                    for name in (*SCALAR_FUNCTIONS, *CONDITIONALS, *AGGREGATES, *RANKS, *OVER_ONLY)
-                    if name[0].isalpha()
+                    for name in (*SCALAR_FUNCTIONS, *CONDITIONALS, *AGGREGATES, *RANKS, *OVER_ONLY, CURRENT_DATABASE)
+                    if name not in OF_OPERATORS
                 ]
                 return "function name", [*names, *self.functions.names()]
             case "USER FUNCTIONS":
@@ -88,15 +89,15 @@ class Shows:
         return self.context.catalog.find_place(statement.name, self.context.source)
 
     def _catalog(self, statement: s.Show) -> str:
-        catalog = self.context.catalog
-        if statement.name is None:
-            return catalog.current[0]
-        name, known = statement.name.text, catalog.catalogs()
-        if name not in known:
+        return self.context.catalog.current[0] if statement.name is None else self._known_catalog(statement.name)
+
+    def _known_catalog(self, name: Name) -> str:
+        known = self.context.catalog.catalogs()
+        if name.text not in known:
             raise self.context.source.invalid(
-                statement.name.at, f"there is no catalog {name!r}{nearest(name, known)}; there are {', '.join(known)}"
+                name.at, f"there is no catalog {name.text!r}{nearest(name.text, known)}; there are {', '.join(known)}"
             )
-        return name
+        return name.text
 
     def _created(self, statement: s.Show) -> str:
         assert statement.name is not None, "the parser gives it"
@@ -144,6 +145,20 @@ class Shows:
             *((one, pa.string()) for one in texts),
         ]
         return pa.Table.from_pylist(rows, pa.schema(kinds))
+
+    def describe_catalog(self, name: Name) -> pa.Table:
+        """The rows of DESCRIBE CATALOG: its name, type and comment.
+
+        Raises:
+            SqlValidationError: there is no such catalog.
+        """
+        known = self._known_catalog(name)
+        return pa.table(
+            {
+                "info name": ["name", "type", "comment"],
+                "info value": pa.array([known, "generic_in_memory", None], pa.string()),
+            }
+        )
 
     def _columns(self, entry: Entry) -> tuple[Column, ...]:
         match entry:

@@ -14,7 +14,7 @@ from penstock.tables.bind.table_functions import TABLE_FUNCTIONS
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 
-_OF_THE_PARSER: Final = frozenset({"DESCRIPTOR", "GROUPING_ID", "ROW", "TRY_CAST"})
+_OF_THE_PARSER: Final = frozenset({"CURRENT_DATABASE", "DESCRIPTOR", "GROUPING_ID", "ROW", "TRY_CAST"})
 
 BUILT_IN: Final = frozenset().union(
     SCALAR_FUNCTIONS,

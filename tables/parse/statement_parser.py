@@ -51,16 +51,28 @@ _SHOWN: Final = (
 )
 _WITHIN: Final = {"TABLES": "database", "VIEWS": "database", "DATABASES": "catalog"}
 """What SHOW ... FROM may name."""
+_NOT_SHOWN: Final = {
+    "PARTITIONS": "no catalog knows partitions; files are in a folder for each value of PARTITIONED BY",
+    "MODULES": "modules are not supported; all functions are there",
+    "FULL": "modules are not supported; all functions are there",
+    "JARS": "jars have no meaning here; connectors are Python packages",
+    "JOBS": "list jobs by `penstock list`",
+    "PROCEDURES": "there are no procedures",
+    "MODELS": "there are no models; call them in a Python function",
+    "MATERIALIZED": "there are no materialized tables; run INSERT INTO a table instead",
+}
+"""What Flink shows and there is nothing of, with what there is instead."""
 TOO_DEEP: Final = "brackets are nested too deeply here; name inner parts by WITH or CREATE VIEW"
 """What is said of texts that Python's stack does not hold."""
 _REFUSED = {
     "UPDATE": "rows are changed by changelogs, not by UPDATE; write a query with INSERT INTO",
     "DELETE": "rows are deleted by changelogs, not by DELETE; write a query with INSERT INTO",
-    "TRUNCATE": "TRUNCATE is not supported",
+    "TRUNCATE": "tables are not emptied; write INSERT OVERWRITE to a table of files",
     "ANALYZE": "there are no statistics to gather",
     "LOAD": "modules are not supported; all functions are there",
     "UNLOAD": "modules are not supported; all functions are there",
     "CALL": "there are no procedures",
+    "COMPILE": "plans are not compiled to files; a changed query keeps the state of what has not changed",
     "ADD": "jars have no meaning here; connectors are Python packages",
     "REMOVE": "jars have no meaning here; connectors are Python packages",
     "STOP": "stop jobs by `penstock stop`",
@@ -139,9 +151,14 @@ class StatementParser:
                 return self._show()
             case "DESCRIBE" | "DESC":
                 cursor.take()
-                if cursor.sees("EXTENDED") and cursor.ahead(1).kind is TokenKind.WORD:
+                of_catalog = cursor.sees("CATALOG") and self._behind_is_name()
+                if of_catalog:
                     cursor.take()
-                return s.Describe(token.at, cursor.name("the name of a table"))
+                if cursor.sees("EXTENDED") and self._behind_is_name():
+                    cursor.take()
+                return s.Describe(
+                    token.at, cursor.name(f"the name of a {'catalog' if of_catalog else 'table'}"), of_catalog
+                )
             case "USE":
                 cursor.take()
                 if cursor.accept("MODULES"):
@@ -154,6 +171,9 @@ class StatementParser:
             raise cursor.source.unsupported(token.at, f"{token.word}: {_REFUSED[token.word]}")
         hint = nearest(token.word, _STARTS)
         raise cursor.source.syntax(token.at, f"expected a statement such as SELECT, but there is {token.shown}{hint}")
+
+    def _behind_is_name(self) -> bool:
+        return self.cursor.ahead(1).kind in (TokenKind.WORD, TokenKind.QUOTED)
 
     # INSERT, EXPLAIN, statement sets
 
@@ -241,6 +261,8 @@ class StatementParser:
                 if words in _WITHIN and (cursor.accept("FROM") or cursor.accept("IN")):
                     place = cursor.name(f"the name of a {_WITHIN[words]}")
                 return s.Show(at, words, place, None if words.startswith("CURRENT") else self._pattern())
+        if cursor.token.word in _NOT_SHOWN:
+            raise cursor.source.unsupported(cursor.at, f"SHOW {cursor.token.word}: {_NOT_SHOWN[cursor.token.word]}")
         raise cursor.expected(f"{', '.join(_SHOWN)}, COLUMNS FROM or CREATE TABLE", "behind SHOW")
 
     def _pattern(self) -> tuple[str, bool] | None:

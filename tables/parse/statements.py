@@ -101,9 +101,10 @@ class Show(Node):
 
 @dataclass(frozen=True, slots=True)
 class Describe(Node):
-    """`DESCRIBE name`."""
+    """`DESCRIBE name`, `DESCRIBE CATALOG name`."""
 
     name: Name
+    of_catalog: bool = False
 
 
 @dataclass(frozen=True, slots=True)

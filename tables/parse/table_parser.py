@@ -57,7 +57,8 @@ class TableParser:
         cursor = self.cursor
         if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
         name = cursor.name("the name of the table")
-        is_whole = not any(cursor.sees(word) for word in _BEHIND_NAME)
+        order = cursor.in_brackets(cursor.identifier) if self._sees_names() else ()
+        is_whole = not order and not any(cursor.sees(word) for word in _BEHIND_NAME)
         definition = self.definition() if is_whole else s.TableDefinition()
         comment = self._comment()
         distribution = self._distribution() if cursor.sees("DISTRIBUTED") else None
@@ -70,11 +71,28 @@ class TableParser:
         query = None
         if like is None and cursor.accept("AS"):
             query = self.queries.query()
+        if order and query is None:
+            raise cursor.source.syntax(order[0].at, "columns without types may stand before AS only; say their types")
         if like is None and query is None and not definition.columns:
             raise cursor.expected("the columns in brackets, LIKE or AS", "behind the name of the table")
         return s.CreateTable(
-            at, name, definition, options, if_not_exists, comment, partitioned_by, like, query, distribution
+            at,
+            name,
+            definition,
+            options,
+            if_not_exists,
+            comment,
+            partitioned_by,
+            like,
+            query,
+            distribution,
+            order=order,
         )
+
+    def _sees_names(self) -> bool:
+        """Whether names without types follow in brackets: the order of the columns of CREATE TABLE ... AS."""
+        names = (TokenKind.WORD, TokenKind.QUOTED)
+        return self.cursor.sees("(") and self.cursor.ahead(1).kind in names and self.cursor.ahead(2).text in (",", ")")
 
     def _distribution(self) -> s.Distribution:
         cursor, at = self.cursor, self.cursor.take().at

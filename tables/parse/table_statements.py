@@ -116,6 +116,7 @@ class CreateTable(Node):
         like: the table that parts are taken from, for `LIKE table`.
         query: what fills it, for `AS query`.
         or_replace: whether it takes the place of a table that is there.
+        order: the columns of the query as they stand in the table; none: as in the query.
     """
 
     name: Name
@@ -128,6 +129,7 @@ class CreateTable(Node):
     query: Query | None = None
     distribution: Distribution | None = None
     or_replace: bool = False
+    order: tuple[Identifier, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

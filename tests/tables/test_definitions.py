@@ -313,3 +313,20 @@ def test_a_statement_that_fails_leaves_nothing_in_the_program_or_the_catalog(env
         env.sql("CREATE TABLE sorted WITH ('connector' = 'blackhole') AS SELECT n FROM endless ORDER BY n")
     with pytest.raises(SqlError, match="there is no table 'sorted'"):
         env.sql("SELECT * FROM sorted")
+
+
+def test_a_table_of_a_query_has_its_columns_in_the_order_that_is_given(tmp_path: Path) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    options = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}', 'format' = 'json')"
+    env.sql(f"CREATE TABLE t (b, a) {options} AS SELECT 1 AS a, 'x' AS b")
+    env.execute()
+    assert _run(env, "SELECT * FROM t") == [{"b": "x", "a": 1}]
+
+
+def test_the_database_in_use_is_known_in_queries() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    _run(env, "CREATE DATABASE sales; CREATE VIEW v AS SELECT CURRENT_DATABASE() AS d; USE sales")
+    assert _run(env, "SELECT CURRENT_DATABASE() AS now, d AS before FROM default_database.v") == [
+        {"now": "sales", "before": "default_database"}
+    ]
+    assert _run(env, "DESCRIBE CATALOG default_catalog")[1]["info value"] == "generic_in_memory"
