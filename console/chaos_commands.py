@@ -91,6 +91,9 @@ def chaos_run_command(
         for done, plan in enumerate(plans):
             with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
                 runs.append(target.shake(plan))
+                if schedules > 1:
+                    # Who gives up waiting knows then whether it hangs, or takes its time on a busy machine.
+                    output.say(f"{done + 1} of {schedules}: {runs[-1].outcome}")
                 if runs[-1].violations:
                     keep_log(runs[-1], Path(tempfile.gettempdir()) / "penstock-chaos")
     report = ChaosReport(runs)

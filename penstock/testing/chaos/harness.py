@@ -25,11 +25,21 @@ from penstock.testing.chaos import faults
 from penstock.testing.chaos.elsewhere import Elsewhere, processes_elsewhere
 from penstock.testing.chaos.local_process import JobProcess
 from penstock.testing.chaos.recoveries import Recoveries
-from penstock.testing.chaos.report import DONE, HARMLESS, NOT_RECOVERED, RECOVERED, REFUSED, ChaosRun, FaultRecord
+from penstock.testing.chaos.report import (
+    DONE,
+    HARMLESS,
+    NOT_RECOVERED,
+    RECOVERED,
+    REFUSED,
+    UNDER_WAY,
+    ChaosRun,
+    FaultRecord,
+)
 from penstock.testing.chaos.schedule import (
     AfterCheckpoints,
     AfterFault,
     AfterSeconds,
+    AmidRescale,
     ChaosSchedule,
     DrainNode,
     Fault,
@@ -50,6 +60,7 @@ from penstock.testing.chaos.schedule import (
     TakeNode,
     TakeSavepoint,
 )
+from penstock.testing.chaos.storm import Request, RescaleWatch, ask_in_turn
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -58,8 +69,6 @@ _TICK_SECONDS: Final = 0.05
 _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
-_CALM_SECONDS: Final = 10.0
-"""From its beginning on, so long does a storm wait for a job that is restarting before each of its rescales."""
 _NODE_SECONDS: Final = 30.0
 """How long after the death of a node, which Ray notices in seconds, the job resumes if it had nothing there."""
 _NOTICED_SECONDS: Final = 1.0
@@ -131,6 +140,7 @@ class ChaosHarness:
         self._one_at_a_time = threading.Lock()
         self._run = ChaosRun(self._control.name, schedule)
         self._recoveries = Recoveries()
+        self._rescales = RescaleWatch()
         self._asking: list[threading.Thread] = []
         self._stopped: list[threading.Thread] = []
         self._interrupted = threading.Event()
@@ -194,6 +204,9 @@ class ChaosHarness:
                 return time.monotonic() >= self._last_fault + seconds
             case AfterCheckpoints(completed):
                 return self._completed >= self._base + completed
+            case AmidRescale(seconds):
+                none_comes = not any(asking.is_alive() for asking in self._asking)
+                return none_comes or self._rescales.is_due(seconds, time.monotonic())
 
     def _wait_for(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         """Watch the job until the condition holds. False: the job ended, or `seconds` went by, before that."""
@@ -224,12 +237,14 @@ class ChaosHarness:
             self._info = self._control.info()
         except WorkerLostError:
             # The manager is dead, being restarted, or stopped by us.
+            self._rescales.lose()
             return
         except PenstockError:
             return
         if self._info.checkpoints is not None and self._info.checkpoints.latest_url is not None:
             self._run.log = split_url(self._info.checkpoints.latest_url)[0]
         self._recoveries.see(self._info, time.monotonic())
+        self._rescales.see(self._info, time.monotonic())
 
     # Faults
 
@@ -242,6 +257,7 @@ class ChaosHarness:
 
     def _fires(self, fault: Fault, record: FaultRecord) -> bool:
         """Whether there is nothing more to try: it was fired, or has nothing to hit that could come yet."""
+        self._elsewhere = processes_elsewhere()
         self._look()
         try:
             self._carry_out(fault, record)
@@ -258,7 +274,6 @@ class ChaosHarness:
         info = self._info
         if info is None:
             raise _NothingYetError("the job did not answer")
-        self._elsewhere = processes_elsewhere()
         match fault:
             case KillSubtask(choices):
                 _check_matched(info, choices)
@@ -294,6 +309,7 @@ class ChaosHarness:
 
     def _mark(self, record: FaultRecord, target: str) -> None:
         record.fired, record.fired_ms = time.monotonic(), time.time() * 1000
+        record.amid = self._rescales.on_fault(record.fired)
         record.at_s = round(record.fired - self._started, 3)
         record.target, record.note = target, ""
         record.outcome = NOT_RECOVERED
@@ -371,26 +387,19 @@ class ChaosHarness:
 
     def _rescale_single(self, info: JobInfo, storm: RescaleStorm) -> str:
         uids = [task.uids[0] for task in info.tasks]
-        told = []
-        patient_until = time.monotonic() + _CALM_SECONDS
-        for turn, parallelism in enumerate(storm.parallelisms):
-            uid = uids[(storm.draw + turn) % len(uids)]
-            self._await_calm(patient_until)
-            try:
-                told.append(f"{uid} to {parallelism}: {self._control.rescale({uid: parallelism}):.2f} s")
-            except PenstockError as error:
-                told.append(f"{uid} to {parallelism}: {error}")
-        return "; ".join(told)
-
-    def _await_calm(self, deadline: float) -> None:
-        """Return when the job runs, or has not for long: meanwhile it would refuse, and nothing would be disturbed."""
-        while self._status is not JobStatus.RUNNING and not self._ended and time.monotonic() < deadline:
-            if self._interrupted.wait(_TICK_SECONDS):
-                return
+        return ask_in_turn(
+            [Request(uids[(storm.draw + turn) % len(uids)], wanted) for turn, wanted in enumerate(storm.parallelisms)],
+            self._control.rescale,
+            lambda: self._status is JobStatus.RUNNING,
+            lambda: self._ended or self._interrupted.is_set(),
+            self._interrupted.wait,
+        )
 
     def _ask(self, request: Callable[[], str], record: FaultRecord) -> None:
         """Ask the job for something while it runs, and while the next faults fire."""
         self._mark(record, "")
+        # Restarts meanwhile are those of the other faults.
+        record.outcome = UNDER_WAY
 
         def asked() -> None:
             try:
@@ -460,6 +469,8 @@ class ChaosHarness:
                 record.outcome = RECOVERED
             if record.outcome == NOT_RECOVERED:
                 run.problems.append(f"{record.fault}: the job has not recovered within {self._patience:g} s")
+            if record.outcome == UNDER_WAY:
+                run.problems.append(f"{record.fault}: the job has not answered within {self._patience:g} s")
         run.problems += run.missed
         run.seconds = seconds
         run.restarts, run.managers = self._recoveries.restarts, self._recoveries.managers

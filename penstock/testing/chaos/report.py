@@ -24,6 +24,7 @@ HARMLESS: Final = "no restart needed"
 NOT_FIRED: Final = "not fired"
 DONE: Final = "done"
 REFUSED: Final = "refused"
+UNDER_WAY: Final = "not answered"
 NOT_RECOVERED: Final = "not recovered"
 
 
@@ -36,6 +37,7 @@ class FaultRecord:
         target: which process it hit; on_manager: whether that was the job manager's.
         at_s: when, seconds from the beginning of the run; None: it was not fired.
         fired: the same, monotonic seconds of this machine; `fired_ms`: civil time, ms UTC.
+        amid: the rescale that was under way when it fired, and for how long; empty: none was.
         until: monotonic seconds; what the job notices later has another cause.
         outcome: one of the words of this module.
         detect_ms: from the fault until the job noticed.
@@ -51,6 +53,7 @@ class FaultRecord:
     at_s: float | None = None
     fired: float = 0.0
     fired_ms: float = 0.0
+    amid: str = ""
     until: float = math.inf
     outcome: str = NOT_FIRED
     detect_ms: float | None = None
@@ -62,11 +65,12 @@ class FaultRecord:
     def __str__(self) -> str:
         hit = f" ({self.target})" if self.target else ""
         note = f": {self.note}" if self.note else ""
-        return f"{self.fault}{hit}, {self.outcome}{note}"
+        amid = f", amid {self.amid}" if self.amid else ""
+        return f"{self.fault}{hit}{amid}, {self.outcome}{note}"
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
-        names = ("fault", "target", "at_s", "outcome", "detect_ms", "restore_ms", "first_output_ms", "note")
+        names = ("fault", "target", "at_s", "amid", "outcome", "detect_ms", "restore_ms", "first_output_ms", "note")
         return {name: getattr(self, name) for name in names}
 
 
@@ -110,6 +114,11 @@ class ChaosRun:
         return [record for record in self.faults if record.at_s is not None]
 
     @property
+    def amid_rescales(self) -> int:
+        """How many of them were while a rescale was under way."""
+        return sum(1 for record in self.fired if record.amid)
+
+    @property
     def missed(self) -> Sequence[str]:
         """The faults that were not fired and had to be; and of a random schedule, that none was."""
         missed = [record for record in self.faults if record.at_s is None]
@@ -122,9 +131,15 @@ class ChaosRun:
             return [f"no fault of the schedule was fired, so the run shows nothing: {'; '.join(map(str, missed))}"]
         return why
 
+    @property
+    def outcome(self) -> str:
+        """How it went, in one line."""
+        amid = f", {self.amid_rescales} of {len(self.fired)} faults amid rescales" if self.amid_rescales else ""
+        return f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts{amid}"
+
     def __str__(self) -> str:
         """The story of the run, for the message of an assertion: `assert not run.violations, run`."""
-        lines = [f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts:"]
+        lines = [f"{self.outcome}:"]
         lines += [f"  {record}" for record in self.faults]
         lines += [f"  VIOLATION: {text}" for text in self.violations]
         return "\n".join([*lines, *([f"  stimulus log: {self.log}"] if self.violations and self.log else ())])
@@ -140,6 +155,7 @@ class ChaosRun:
             "restarts": self.restarts,
             "managers": self.managers,
             "checkpoints": self.checkpoints,
+            "faults_amid_rescales": self.amid_rescales,
             "faults": [record.to_dict() for record in self.faults],
             "checkers": [verdict.to_dict() for verdict in self.verdicts],
             "violations": list(self.violations),
@@ -167,6 +183,7 @@ class ChaosReport:
         return {
             "runs": [run.to_dict() for run in self.runs],
             "faults_fired": sum(len(run.fired) for run in self.runs),
+            "faults_amid_rescales": self._amid_rescales,
             "recovered": self._outcomes[RECOVERED],
             "checked": dict(self._counts),
             "times_ms": {name: _spread(self._times(name)) for name in _TIMES},
@@ -176,6 +193,10 @@ class ChaosReport:
     @property
     def _outcomes(self) -> Counter[str]:
         return Counter(record.outcome for run in self.runs for record in run.faults)
+
+    @property
+    def _amid_rescales(self) -> int:
+        return sum(run.amid_rescales for run in self.runs)
 
     @property
     def _counts(self) -> Counter[str]:
@@ -213,6 +234,8 @@ class ChaosReport:
     def _summary(self) -> Sequence[Text]:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
         lines = [f"{len(self.runs)} schedules, {sum(len(run.fired) for run in self.runs)} faults fired: {outcomes}"]
+        if self._amid_rescales:
+            lines.append(f"amid rescales that were under way: {self._amid_rescales} faults")
         for name, words in _TIMES.items():
             if times := self._times(name):
                 median, worst = _ms_text(statistics.median(times)), _ms_text(max(times))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from penstock.engine.durations import Duration, parse_duration
@@ -18,6 +18,8 @@ _DRAWS: Final = 2**31
 _SHORTEST_PAUSE_S: Final = 0.2
 _FIRST_S: Final = 0.5
 """When the first fault may fire: the job runs by then."""
+_INTO_RESCALE_S: Final = 1.0
+"""About what a rescale takes where new processes have to start."""
 _STORM: Final = 6
 """How many rescales a storm has."""
 
@@ -52,7 +54,21 @@ class AfterFault:
         return f"{self.seconds:.2f} s later"
 
 
-Moment: TypeAlias = AfterSeconds | AfterCheckpoints | AfterFault
+@dataclass(frozen=True, slots=True)
+class AmidRescale:
+    """So many seconds after a rescale has begun, or after the fault before hit it, and before that rescale is over.
+
+    Of a rescale that is over sooner, the next one is meant, and half the time. It fires anyway once nobody asks for
+    rescales any more.
+    """
+
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s into a rescale"
+
+
+Moment: TypeAlias = AfterSeconds | AfterCheckpoints | AfterFault | AmidRescale
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,12 +304,11 @@ DEFAULT_WEIGHTS: Final[Mapping[str, float]] = {"subtask": 6, "two": 1, "manager"
 """How likely each kind of fault is in a random schedule: mostly what happens most."""
 SERVER_KINDS: Final = ("kill-server", "restart-server", "pause-server")
 NODE_KINDS: Final = ("node", "drain", "spot")
+RESCALE_KINDS: Final = ("rescale", "rescale-one", "storm")
 KINDS: Final = (
     *DEFAULT_WEIGHTS,
     "pause-manager",
-    "rescale",
-    "rescale-one",
-    "storm",
+    *RESCALE_KINDS,
     "savepoint",
     *NODE_KINDS,
     *SERVER_KINDS,
@@ -343,7 +358,8 @@ class ChaosSchedule:
             parallelisms: what rescales choose from.
             servers: names of those that the last three kinds choose from.
             longest_pause: of what is stopped, of a server that was killed, and of the notice of a `spot` node.
-            during: a kind of which one more fires at 0.5 s, such as `storm`: the others hit a job that deals with it.
+            during: a kind of which one more fires at 0.5 s: the others hit a job that deals with it. Behind `storm`,
+                `rescale` and `rescale-one` they fire while a rescale is under way, up to a second after it has begun.
 
         Raises:
             ConfigurationError: no such kind, no faults, no server for the kinds, or a duration that is none.
@@ -362,7 +378,10 @@ class ChaosSchedule:
             for moment, kind in drawn
         ]
         # What is to be disturbed is drawn last, and fires first.
-        return cls((*planned[len(kinds) :], *planned[: len(kinds)]), seed)
+        disturbed, others = planned[len(kinds) :], planned[: len(kinds)]
+        if during in RESCALE_KINDS:
+            others = [replace(one, at=AmidRescale(round(rng.uniform(0, _INTO_RESCALE_S), 2))) for one in others]
+        return cls((*disturbed, *others), seed)
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.faults))

@@ -11,6 +11,7 @@ from penstock.testing.chaos import (
     AfterCheckpoints,
     AfterFault,
     AfterSeconds,
+    AmidRescale,
     ChaosSchedule,
     DrainNode,
     KillManager,
@@ -43,7 +44,19 @@ def test_a_fault_to_be_disturbed_comes_first_and_leaves_the_others_as_they_are()
     schedule = ChaosSchedule.random(7, "5s", 3, during="storm")
     first, *others = schedule.faults
     assert (first.at, type(first.fault)) == (AfterSeconds(0.5), RescaleStorm)
-    assert others == list(ChaosSchedule.random(7, "5s", 3).faults)
+    undisturbed = ChaosSchedule.random(7, "5s", 3).faults
+    assert [one.fault for one in others] == [one.fault for one in undisturbed]
+    assert list(ChaosSchedule.random(7, "5s", 3, during="savepoint").faults[1:]) == list(undisturbed)
+
+
+@pytest.mark.parametrize("kind", ["storm", "rescale", "rescale-one"])
+def test_what_comes_behind_a_rescale_hits_it_while_it_is_under_way(kind: str) -> None:
+    first, *others = ChaosSchedule.random(7, "5s", 3, during=kind).faults
+    assert first.at == AfterSeconds(0.5)
+    moments = [one.at for one in others if isinstance(one.at, AmidRescale)]
+    assert len(moments) == 3
+    assert len({moment.seconds for moment in moments}) == 3
+    assert all(0 <= moment.seconds <= 1 for moment in moments)
 
 
 def test_other_seeds_give_other_schedules() -> None:
@@ -64,6 +77,7 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
             ScheduledFault(AfterSeconds(5), PauseSubtask(1.5)),
             ScheduledFault(AfterSeconds(6), Rescale(3)),
             ScheduledFault(AfterSeconds(6), RescaleStorm((1, 3))),
+            ScheduledFault(AmidRescale(0.25), KillManager()),
             ScheduledFault(AfterSeconds(6.5), DrainNode()),
             ScheduledFault(AfterSeconds(6.5), TakeNode(30)),
             ScheduledFault(AfterSeconds(7), KillServer("kafka", 0.5)),
@@ -77,6 +91,7 @@ def test_a_schedule_reads_as_what_will_happen() -> None:
         "at 5.00 s: stop a subtask for 1.50 s",
         "at 6.00 s: rescale to 3",
         "at 6.00 s: rescale one operator after the other to 1, 3",
+        "at 0.25 s into a rescale: kill the job manager",
         "at 6.50 s: drain a node, with 120.00 s of notice",
         "at 6.50 s: take a node away behind 30.00 s of notice",
         "at 7.00 s: kill kafka, and start it 0.50 s later",
