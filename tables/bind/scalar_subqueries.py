@@ -1,7 +1,7 @@
 """Binds queries inside of expressions, such as `price > (SELECT AVG(price) FROM bids)`: outer joins with their rows.
 
 `SelectBinder` calls it before WHERE is bound. A query as a value gives one row at most for each outer row; EXISTS and
-IN become a mark that is null where nothing is met.
+IN become a mark that is null where nothing is met, ANY and ALL a comparison with the ends of what the query gives.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNo
 from penstock.tables.plan.rules.apply import rewritten_plan
 
 _VALUE: Final = "value$"
+_OPPOSITE: Final = {">": "<=", ">=": "<", "<": ">=", "<=": ">", "<>": "="}
+"""ANY of a comparison is false where ALL of its opposite is true; = ANY is IN."""
 _Tree = TypeVar("_Tree")
 
 
@@ -52,7 +54,7 @@ class ScalarSubqueries:
         """
 
         def change(part: Any) -> Any:
-            if isinstance(part, q.Subquery | q.Exists | q.InQuery):
+            if isinstance(part, q.Subquery | q.Exists | q.InQuery | q.Compared):
                 return self._value_of(part)
             return part if isinstance(part, q.Query) else None
 
@@ -70,7 +72,7 @@ class ScalarSubqueries:
         """What of an outer row decides a value; nothing where all rows have the same."""
         return self._outer[value.place]
 
-    def _value_of(self, node: q.Subquery | q.Exists | q.InQuery) -> n.Node:
+    def _value_of(self, node: q.Subquery | q.Exists | q.InQuery | q.Compared) -> n.Node:
         for known, value in self._known:
             if known == node:
                 return value
@@ -81,6 +83,8 @@ class ScalarSubqueries:
                 made = self._exists(node)
             case q.InQuery():
                 made = self._is_in(node)
+            case q.Compared():
+                made = self._compared(node)
         self._known.append((node, made))
         return made
 
@@ -104,7 +108,7 @@ class ScalarSubqueries:
             return n.ValueColumn(subquery.at, place)
         return parts.values(place)[0]
 
-    # EXISTS and IN as values
+    # EXISTS, IN, ANY and ALL as values
 
     def _exists(self, node: q.Exists) -> n.Node:
         marked = _marked(node.query)
@@ -149,6 +153,29 @@ class ScalarSubqueries:
         true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
         return n.Case(at, None, ((mark, true), (none, false), (is_open, unknown)), false)
 
+    def _compared(self, node: q.Compared) -> n.Node:
+        """ANY is NOT ALL of the opposite, and ALL is true of no rows, and null where a null may decide."""
+        source, at = self.queries.source, node.at
+        if correlated(self.queries, node.query, self.scope) is not None:
+            raise source.unsupported(
+                at, "ANY and ALL with a query that names outer columns stand in WHERE, joined by AND; use EXISTS here"
+            )
+        width = len(self.queries.query(node.query).columns)
+        if width != 1:
+            raise source.invalid(at, f"the query has {width} columns, and 1 value is compared with those of it")
+        place = self._join(self.queries.query(_summary(node.query, at)), (), [])
+        rows, values = (zero_for_null(n.ValueColumn(at, place + count)) for count in (0, 1))
+        least, greatest = (n.ValueColumn(at, place + end) for end in (2, 3))
+        operator = node.operator if node.every else _OPPOSITE[node.operator]
+        ends = {"=": (least, greatest), "<": (least,), "<=": (least,)}.get(operator, (greatest,))
+        fails = [n.Unary(at, "NOT", n.Binary(at, operator, node.operand, end)) for end in ends]
+        is_open = n.Binary(at, "OR", n.IsTest(at, node.operand, "NULL", False), n.Binary(at, ">", rows, values))
+        true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
+        none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))
+        branches = ((none, true), *((fail, false) for fail in fails), (is_open, unknown))
+        holds = n.Case(at, None, branches, true)
+        return holds if node.every else n.Unary(at, "NOT", holds)
+
     # Joins
 
     @property
@@ -184,6 +211,17 @@ def _counting(query: q.Query, at: int, counted: tuple[n.Argument, ...]) -> q.Que
     columns = (n.Identifier(at, _VALUE),) if counted else ()
     table = q.DerivedTable(at, query, q.Alias(n.Identifier(at, "query$"), columns))
     return q.Query(at, q.Select(at, (q.SelectItem(at, count),), table))
+
+
+def _summary(query: q.Query, at: int) -> q.Query:
+    """How many rows and values the only column of a query has, its least and its greatest value."""
+    value = n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),)))
+    calls = (
+        n.Call(at, "COUNT", (), star=True),
+        *(n.Call(at, name, (value,)) for name in ("COUNT", "MIN", "MAX")),
+    )
+    table = q.DerivedTable(at, query, q.Alias(n.Identifier(at, "query$"), (n.Identifier(at, _VALUE),)))
+    return q.Query(at, q.Select(at, tuple(q.SelectItem(at, call) for call in calls), table))
 
 
 def _distinct(query: q.Query, at: int) -> q.Query:

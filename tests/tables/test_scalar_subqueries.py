@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
+import duckdb
 import pytest
 
 from penstock import StreamEnvironment
@@ -140,3 +142,29 @@ def test_what_is_computed_of_a_row_stands_beside_it() -> None:
     assert _held(f"SELECT c.name, c.twice FROM {beside} WHERE price < 9") == [("CUP", 10), ("PEN", 6)]
     chained = f"{_BIDS} JOIN LATERAL (SELECT price + 1 AS more) AS c ON more > 5, LATERAL (SELECT more * 2 AS most)"
     assert _held(f"SELECT item, most FROM {chained}") == [("cup", 12), ("hat", 22)]
+
+
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">=", "=", "<>"])
+def test_any_and_all_as_values_are_those_of_duckdb(operator: str) -> None:
+    queries = [
+        f"(SELECT v FROM (VALUES {values}) AS q (v) WHERE {condition})"
+        for values, condition in (
+            ("(2), (5)", "1 = 1"),
+            ("(5), (NULL)", "1 = 1"),
+            ("(NULL)", "1 = 1"),
+            ("(1)", "1 = 0"),
+        )
+    ]
+    shown = [f"x {operator} {word} {query}" for query in queries for word in ("ANY", "ALL")]
+    columns = ", ".join(f"{one} AS c{place}" for place, one in enumerate(shown))
+    rows = "(VALUES (1), (2), (5), (6), (CAST(NULL AS INT))) AS t (x)"
+    expected = duckdb.execute(f"SELECT x, {columns} FROM {rows}").fetchall()
+    flink = columns.replace("(NULL)", "(CAST(NULL AS INT))")
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql(f"SELECT x, {flink} FROM {rows}")
+    assert table is not None
+    held: Counter[tuple[Any, ...]] = Counter()
+    for row in table.to_changelog().collect():
+        op, *found = row.values()
+        held[tuple(found)] += 1 if op in ("+I", "+U") else -1
+    assert +held == Counter(expected)
