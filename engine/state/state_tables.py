@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import RecordError, RestoreError, ResultError, StateError
-from penstock.engine.rows import batch_rows
+from penstock.engine.rows import batch_columns
 from penstock.engine.state.backend import Key, Namespace, key_tuple
 from penstock.engine.state.capture import DELETED
 from penstock.engine.state.descriptors import (
@@ -350,8 +350,10 @@ class StateTables:
             return [()] * data.num_rows
         selected = data.select(self._names)
         batches = selected.to_batches() if isinstance(selected, pa.Table) else [selected]
-        rows = [tuple(row.values()) for batch in batches for row in batch_rows(batch, self._where)]
-        return [row[0] for row in rows] if len(self._names) == 1 else rows
+        columns = [batch_columns(batch, self._where) for batch in batches]
+        if len(self._names) == 1:
+            return [key for (only,) in columns for key in only]
+        return [key for each in columns for key in zip(*each, strict=True)]
 
     def key_instants(self, data: pa.RecordBatch | pa.Table) -> list[Key]:
         """As `key_values`, but times with a zone in UTC, so that a dict tells all keys apart (see `instant`)."""
@@ -537,5 +539,7 @@ def decoded(codec: ValueCodec, chunks: Iterable[pa.Array]) -> list[Any]:
 
 
 def _namespaces(data: pa.Table) -> Iterator[Namespace]:
+    if data.column(START).null_count == data.num_rows:
+        return iter([None] * data.num_rows)
     bounds = (data.column(name).to_pylist() for name in (START, END))
     return (None if start is None else (start, end) for start, end in zip(*bounds, strict=True))
