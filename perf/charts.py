@@ -1,13 +1,15 @@
 """Draws what the benchmarks have found: `python perf/charts.py RESULTS... --to FOLDER`.
 
-SVG from what `perf/run.py --save` has kept. Three charts, each where its results are among the files: latency by buffer
-timeout, rate by number of keys (ours and the peers'), loss by checkpoint interval. Nothing is measured here.
+SVG from what `perf/run.py --save` has kept. Four charts, where their results are among the files: latency by buffer
+timeout, rate by number of keys (ours and the peers'), loss by checkpoint interval, how a job followed a sine of load.
+Nothing is measured here.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import re
 import sys
 from collections import defaultdict
@@ -20,9 +22,11 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from perf.compare import CompareError, Line, read
+from perf.following import Second, Work
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Curves: TypeAlias = Mapping[str, Sequence[tuple[float, float]]]
 """Points by the name of their curve, from left to right."""
@@ -70,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"charts: {error}", file=sys.stderr)
         return 1
     drawn = [draw(chart, curves, given.to) for chart in CHARTS if (curves := chart.curves(lines))]
+    sines = [line for line in lines if line["name"] == "sine"]
+    if sines:
+        drawn.append(draw_sine(sines[-1], given.to))
     for path in drawn:
         print(path)
     if not drawn:
@@ -79,17 +86,63 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def draw(chart: Chart, curves: Curves, folder: Path) -> Path:
     """Write one chart; its file. The same results give the same bytes."""
+
+    def plot(figure: Figure) -> None:
+        _plot(chart, curves, figure.subplots())
+
+    return _write(folder, chart.file, (8, 4.5), plot)
+
+
+def draw_sine(line: Line, folder: Path) -> Path:
+    """Write the chart of a run of `perf/sine.py`, second by second; its file."""
+    work, seconds = Work(**line["work"]), [Second(**one) for one in line["seconds"]]
+    minutes = [one.at / 60 for one in seconds]
+    panels: Sequence[tuple[str, Mapping[str, Sequence[float | None]]]] = (
+        ("events/s", {"load": [one.load for one in seconds]}),
+        (
+            "subtasks",
+            {
+                "parallelism": [one.parallelism for one in seconds],
+                "ideal": [work.ideal(one.load) for one in seconds],
+            },
+        ),
+        ("seconds", {"lag of event time": [one.behind for one in seconds]}),
+        (
+            "CPUs",
+            {
+                "of nodes": [one.node_cpus for one in seconds],
+                "of slots": [one.slot_cpus for one in seconds],
+            },
+        ),
+    )
+
+    def plot(figure: Figure) -> None:
+        colours = iter(_COLOURS)
+        for axes, (unit, curves) in zip(figure.subplots(len(panels), sharex=True), panels, strict=True):
+            for name, values in curves.items():
+                points = [math.nan if value is None else value for value in values]
+                axes.plot(minutes, points, label=name, color=next(colours), drawstyle="steps-post")
+            axes.set(ylabel=unit)
+            axes.set_ylim(bottom=0)
+            axes.grid(alpha=0.3)
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+        axes.set(xlabel="minutes")
+
+    return _write(folder, "sine", (8, 8), plot)
+
+
+def _write(folder: Path, name: str, size: tuple[float, float], plot: Callable[[Figure], None]) -> Path:
     import matplotlib
 
     matplotlib.use("svg")
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{chart.file}.svg"
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": chart.file}):
+    path = folder / f"{name}.svg"
+    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
         from matplotlib import pyplot
 
-        figure, axes = pyplot.subplots(figsize=(8, 4.5))
+        figure = pyplot.figure(figsize=size)
         try:
-            _plot(chart, curves, axes)
+            plot(figure)
             figure.savefig(path, bbox_inches="tight", transparent=True, metadata={"Date": None})
         finally:
             pyplot.close(figure)

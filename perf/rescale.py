@@ -1,6 +1,7 @@
 """How long does a job with 100 MB of keyed state stand still while it is rescaled, 2 -> 3 -> 1? Is its output exact?
 
-As a whole; and in other runs the operator with the state alone, live, while the others run on.
+As a whole; and in other runs the operator with the state alone, live, while the others run on. How old are rows when
+they come behind it meanwhile, and do those beside it, which are not concerned, come as before?
 
 A running aggregate over a bounded input at 1,000,000 rows/s, as long as the rescales need. The last rows have each key
 once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
@@ -24,6 +25,7 @@ from penstock import max as max_of
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
+from perf.arrivals import MARKED, ArrivalsSink, Due, arrivals, flow, latencies
 from perf.generators import values
 from perf.harness import BenchmarkError, Options, Reading, Result, spread
 from perf.keyed_state import (
@@ -51,11 +53,17 @@ _SIZE_MB: Final = 100
 _RATE: Final = 400_000.0
 _INTERVAL: Final = 5.0
 _BETWEEN_SECONDS: Final = 3.0
+_BEFORE_SECONDS: Final = 2.0
+"""Before a rescale, with which what is seen during it is compared."""
 _SECONDS_A_STEP: Final = 20
 """Of input, for the seconds between two rescales, and those that one takes on a busy machine."""
 _SLOT_CPUS: Final = 0.5
 """So that three slots fit on two cores."""
 _PARALLELISM: Final = (3, 2)
+_TIMED_EVERY: Final = 16
+"""Of so many rows one is timed."""
+_BESIDE_EVERY: Final = 8
+"""Of so many keys the rows of one go beside the state too."""
 _WAYS: Final[Mapping[str, Callable[[int], ParallelismRequest]]] = {
     "": lambda parallelism: parallelism,
     ", live": lambda parallelism: {STATE: parallelism},
@@ -79,10 +87,6 @@ class Input:
     def marked_from(self) -> int:
         """The number of the first marked row."""
         return self.rows - FULL_AFTER * self.keys
-
-    def mark(self, numbers: np.ndarray[Any, Any]) -> pa.Array:
-        """1 for the rows of the end, 0 for others."""
-        return pa.array((numbers >= self.marked_from).astype(np.int64))
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
@@ -111,12 +115,14 @@ class Pause:
         silent: without rows of the operator: from the last ones of the old subtasks to the first ones of the new.
         seen: from the call, which starts processes first, to the first rows of the new subtasks.
         steps: of a live one, when the job manager heard of their ends, since it began the last checkpoint.
+        effects: other figures, by name, each with its unit: what rows behind the operator and beside it have noticed.
     """
 
     said: float
     silent: float
     seen: float
     steps: dict[str, float] = field(default_factory=dict)
+    effects: dict[str, float] = field(default_factory=dict)
 
 
 def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
@@ -128,6 +134,7 @@ def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) 
         "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
         "state_mb": summary(state_mb),
         **{f"{step}_ms": summary([pause.steps[step] for pause in pauses]) for step in shared_steps(pauses)},
+        **{name: summary([pause.effects[name] for pause in pauses]) for name in pauses[0].effects},
         "output": "exact",
     }
     readings = [_reading([one]) for one in silent]
@@ -144,17 +151,46 @@ def _reading(silent: Sequence[float]) -> Reading:
     return Reading(None, None, None, {"p50": p50, "p99": p99})
 
 
-def program(env: StreamEnvironment, given: Input, rate: float | None, stamps: str) -> CollectResult:
-    """Running aggregates of the rows, stamped; those behind marked rows are collected."""
-    more = {"mark": given.mark}
-    keyed: DataStream = (
-        input_rows(env, Keys(given.keys), given.rows, rate, more)
-        .key_by("key")
-        .aggregate(**AGGREGATES, mark=max_of("mark"))
-        .name(STATE)
-    )
-    keyed.sink_to(StampingSink(stamps)).name("stamp")
-    return keyed.filter(col("mark") == 1).collect()
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where sinks leave when rows came.
+
+    Args:
+        root: of the folders, which there are then.
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        for folder in (self.stamps, self.behind, self.beside):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def stamps(self) -> Path:
+        """Of all rows behind the state, by their batches."""
+        return self.root / "stamps"
+
+    @property
+    def behind(self) -> Path:
+        """Of some of them, and when they were due."""
+        return self.root / "behind"
+
+    @property
+    def beside(self) -> Path:
+        """Of the rows beside the state, and when they were due."""
+        return self.root / "beside"
+
+
+def program(env: StreamEnvironment, given: Input, rate: float | None, folders: Folders) -> CollectResult:
+    """Running aggregates of the rows, stamped; those behind marked rows are collected. Some rows go beside them."""
+    more = {"mark": Due(rate, given.marked_from)}
+    rows = input_rows(env, Keys(given.keys), given.rows, rate, more)
+    beside = rows.filter(col("key") % _BESIDE_EVERY == 0).rebalance()
+    beside.sink_to(ArrivalsSink(str(folders.beside), "mark")).name("beside")
+    keyed: DataStream = rows.key_by("key").aggregate(**AGGREGATES, mark=max_of("mark")).name(STATE)
+    keyed.sink_to(StampingSink(str(folders.stamps))).name("stamp")
+    keyed.sink_to(ArrivalsSink(str(folders.behind), "mark", _TIMED_EVERY)).name("behind")
+    return keyed.filter(col("mark") == MARKED).collect()
 
 
 def check(found: pa.Table, given: Input) -> None:
@@ -195,32 +231,66 @@ def expected(given: Input) -> tuple[np.ndarray[Any, Any], ...]:
     return np.arange(given.keys), counts, sums, low, high
 
 
+def check_beside(folders: Folders, given: Input) -> None:
+    """Compare the number of rows beside the state with NumPy's.
+
+    Raises:
+        BenchmarkError: it is another.
+    """
+    came = len(arrivals(folders.beside))
+    right = int(expected(given)[1][::_BESIDE_EVERY].sum())
+    if came != right:
+        raise BenchmarkError(f"{_NAME}: {came} rows came beside the state, not {right}")
+
+
+def effects(folders: Folders, called: float, first: float) -> dict[str, float]:
+    """What rows have noticed of a rescale.
+
+    Args:
+        folders: where sinks leave when rows came.
+        called, first: when it was called for, and when the first rows of new subtasks came; monotonic seconds.
+    """
+    behind, beside = arrivals(folders.behind), arrivals(folders.beside)
+    found: dict[str, float] = {}
+    for when, since, until_ in (("before", called - _BEFORE_SECONDS, called), ("during", called, first)):
+        for name, value in latencies(behind, since, until_).items():
+            if value is not None:
+                found[f"latency_{name}_{when}_ms"] = value
+        found[f"beside_rows_per_second_{when}"], found[f"beside_longest_gap_{when}_ms"] = flow(beside, since, until_)
+    return found
+
+
 def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
     """The pauses of one run, whose output was exact; and its state, in megabytes."""
     keys = keys_of(_SIZE_MB)
     given = Input(keys, int(2 * FULL_AFTER * keys + _RATE * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
     with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
-        stamps = Path(folder) / "stamps"
-        stamps.mkdir()
+        folders = Folders(Path(folder))
         settings = checkpoints(f"{_INTERVAL:g}s", str(Path(folder) / "checkpoints"))
         env = environment(options, settings, slot_cpus=_SLOT_CPUS)
-        program(env, given, _RATE, str(stamps))
+        program(env, given, _RATE, folders)
         with submitted(env, _NAME) as job:
             until_full(job, keys)
             info = until_checkpoints(job, 1, _INTERVAL)
             state_mb = completed(info)[-1].bytes / 1e6
-            pauses = []
+            pauses, spans = [], []
             for parallelism in _PARALLELISM:
                 let_run(job, _BETWEEN_SECONDS)
                 called = time.monotonic()
                 said = job.rescale(_WAYS[way](parallelism))
-                until(job, lambda info, called=called: silence(stamps, called) is not None, "rows of new subtasks")
-                silent = silence(stamps, called)
+                until(
+                    job, lambda info, called=called: silence(folders.stamps, called) is not None, "rows of new subtasks"
+                )
+                silent = silence(folders.stamps, called)
                 assert silent is not None
                 last, first = silent
                 pauses.append(Pause(said * 1000, (first - last) * 1000, (first - called) * 1000))
+                spans.append((called, first))
                 # The log is written behind what it tells.
                 let_run(job, _BETWEEN_SECONDS / 2)
                 pauses[-1].steps.update(steps_since(Path(folder) / "checkpoints", called))
             check(job.result(), given)
+            check_beside(folders, given)
+        for pause, (called, first) in zip(pauses, spans, strict=True):
+            pause.effects.update(effects(folders, called, first))
     return pauses, state_mb

@@ -25,7 +25,7 @@ PROGRAMS: Final = (
     "grep", "keyed", "window", "wide", "patterns", "match_recognize", "ysb", "process", "latency", "startup",
     "checkpoint", "recovery",
     "rescale", "ysb_kafka", "end_to_end", *BATCH, "coordinator", "nexmark",
-    "lookups", "watched", "trickle",
+    "lookups", "watched", "trickle", "sine",
 )  # fmt: skip
 
 COMPARED: Final = (

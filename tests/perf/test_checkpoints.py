@@ -17,6 +17,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.job.info import JobInfo, RestartInfo
 from penstock.engine.job.status import JobStatus
 from perf import checkpoint, generators, keyed_state, recovery, rescale, run
+from perf.arrivals import MARKED, Due, arrivals, flow, latencies
 from perf.harness import BenchmarkError, Options, Reading
 from perf.keyed_state import FULL_AFTER, DetailedResult, Keys, spread, summary
 from perf.stamps import StampingSink, first_rows, silence
@@ -159,14 +160,43 @@ def test_every_recovery_is_a_variant_of_its_own() -> None:
 def test_a_rescale_notices_rows_that_were_lost_or_came_twice(tmp_path: Path) -> None:
     given = rescale.Input(keys=50, rows=1000)
     env = StreamEnvironment(parallelism=2, runtime="local", max_batch_rows=16)
-    found = rescale.program(env, given, None, str(tmp_path)).to_arrow()
+    folders = rescale.Folders(tmp_path)
+    found = rescale.program(env, given, None, folders).to_arrow()
     rescale.check(found, given)
+    rescale.check_beside(folders, given)
     assert found.num_rows < 1000
     with pytest.raises(BenchmarkError, match="1 updates came twice"):
         rescale.check(pa.concat_tables([found, found.slice(0, 1)]), given)
     last = found.column("n").to_numpy() == max(found.column("n").to_pylist())
     with pytest.raises(BenchmarkError, match="0 updates came twice"):
         rescale.check(found.filter(pa.array(~last)), given)
+    (folders.beside / "again").write_bytes(np.ones(2, np.int64).tobytes())
+    with pytest.raises(BenchmarkError, match=r"\d+ rows came beside the state"):
+        rescale.check_beside(folders, given)
+
+
+def test_a_row_is_as_old_as_the_time_since_it_was_due(tmp_path: Path) -> None:
+    second = 10**6
+    # One due every 10 ms of 3 s: 20 ms old, but those of the second second up to a second, as nothing came meanwhile.
+    due = np.arange(0, 3 * second, second // 100)
+    came = np.where((due >= second) & (due < 2 * second), 2 * second, due) + 20_000
+    (tmp_path / "a").write_bytes(np.column_stack([due, came])[::2].tobytes())
+    (tmp_path / "b").write_bytes(np.column_stack([due, came])[1::2].tobytes())
+    found = arrivals(tmp_path)
+    assert latencies(found, 0, 1) == {"p50": 20.0, "p99": 20.0, "most": 20.0, "worst_p99": 20.0}
+    during = latencies(found, 0, 3)
+    assert (during["p50"], during["most"]) == (20.0, 1020.0)
+    assert during["worst_p99"] == pytest.approx(1010.0, abs=1)
+    assert latencies(found, 5, 6)["p99"] is None
+    rate, gap = flow(found, 0, 3)
+    assert (rate, gap) == (pytest.approx(100, abs=1), 1010.0)
+
+
+def test_a_source_that_is_held_up_makes_its_rows_old() -> None:
+    due = Due(rate=100.0, marked_from=500)
+    first = due(np.arange(0, 2)).to_numpy()
+    assert due(np.arange(100, 101)).to_numpy()[0] - first[0] == pytest.approx(1e6, abs=2)
+    assert due(np.arange(500, 502)).to_pylist() == [MARKED, MARKED]
 
 
 def test_an_operator_is_silent_from_its_last_rows_to_the_first_of_those_that_replace_it(tmp_path: Path) -> None:
