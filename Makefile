@@ -40,7 +40,8 @@ test: $(STAMP) ## run the tests
 
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
 	@scripts/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" $(ARGS)
+	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" \
+		--hypothesis-profile=long $(ARGS)
 
 # What types cannot tell of the oldest Python that is supported (the gate's may be newer).
 OLDEST = build/python3.10
