@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.expression_binder import EQUALITIES, ExpressionBinder
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggregate, nodes_in
@@ -47,11 +48,13 @@ def compared(queries: Queries, operator: str, one: Expression, other: Expression
     """A comparison of two values.
 
     Raises:
-        SqlValidationError: their types cannot be compared.
+        SqlValidationError: their types cannot be compared, or not in this way.
     """
     common = comparable_type(one.type, other.type)
     if common is None:
         raise queries.source.invalid(at, f"{one.type} and {other.type} cannot be compared; cast one of them")
+    if operator not in EQUALITIES:
+        check_ordered(common, at, repr(operator), queries.source)
     return call(operator, converted(one, common), converted(other, common))
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from penstock.engine.errors import nearest
 from penstock.tables import types as t
 from penstock.tables.bind import literals
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.scopes import Scope, field_of
 from penstock.tables.bind.user_calls import typed_arguments
 from penstock.tables.building import call, chain, converted
@@ -36,8 +37,9 @@ from penstock.tables.parse.text import SqlText
 from penstock.tables.types import Kind, SqlType
 
 Hook = Callable[[n.Node], "Expression | None"]
-_EQUALITIES: Final = frozenset({"=", "<>"})
-_COMPARISONS: Final = _EQUALITIES | {"<", "<=", ">", ">="}
+EQUALITIES: Final = frozenset({"=", "<>"})
+"""The comparisons of values that need no order."""
+_COMPARISONS: Final = EQUALITIES | {"<", "<=", ">", ">="}
 _NOT_NULL_TEXT: Final = t.STRING.with_nullable(False)
 
 
@@ -155,10 +157,8 @@ class ExpressionBinder:
         left, right = self.bind(node.left), self.bind(node.right)
         if operator in _COMPARISONS:
             pair = self._comparable(node.at, left, right)
-            if operator not in _EQUALITIES and any(side.type.kind in (*s.NESTED, Kind.VARIANT) for side in pair):
-                raise self.source.invalid(
-                    node.at, f"{pair[0].type.with_nullable(True)} has no order, so there is no {operator!r} of it"
-                )
+            if operator not in EQUALITIES:
+                check_ordered(pair[0].type, node.at, repr(operator), self.source)
             return call(operator, *pair)
         if operator == "||":
             return call("||", *(self._argument(side, s.TEXT, "||", node.at) for side in (left, right)))

@@ -9,6 +9,7 @@ from penstock.engine.patterns.rows.automaton import compiled
 from penstock.engine.patterns.rows.syntax import variables_of
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.row_references import RowReferences
 from penstock.tables.bind.scopes import Scope
@@ -153,6 +154,7 @@ class _MatchBinder:
         for item in items:
             nulls_first = not item.descending if item.nulls_first is None else item.nulls_first
             keys.append(SortKey(self._column(item.value, "ORDER BY"), item.descending, nulls_first))
+            check_ordered(self._node.columns[keys[-1].column].type, item.at, "ORDER BY", self._source)
         first = self._node.columns[keys[0].column]
         if first.time not in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME):
             raise self._source.invalid(

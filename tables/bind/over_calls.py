@@ -12,6 +12,7 @@ from typing import Final
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.grouping import bound_aggregate
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.building import call, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, on_columns
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
@@ -94,6 +95,8 @@ class OverCalls:
             over = named
         partition = tuple(self._inner.bind(part) for part in over.partition_by)
         order = tuple((self._inner.bind(i.value), i.descending, self._nulls_first(i)) for i in over.order_by)
+        for item, (key, _, _) in zip(over.order_by, order, strict=True):
+            check_ordered(key.type, item.at, "ORDER BY", self._source)
         if node.name in (*RANKS, *OVER_ONLY):
             return self._ranked(node, _Window(partition, order, _WHOLE))
         if node.name not in AGGREGATES:

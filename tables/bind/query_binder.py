@@ -13,6 +13,7 @@ from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import bind_join
 from penstock.tables.bind.match_binder import bind_match
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.queries import QueryContext
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.select_binder import SelectBinder
@@ -145,6 +146,7 @@ class QueryBinder:
                 raise self.source.unsupported(
                     item.at, "ORDER BY takes columns of the result here; compute it in SELECT"
                 )
+            check_ordered(bound.type, item.at, "ORDER BY", self.source)
             keys.append(sort_key(item, bound.index))
         return Sort(node, tuple(keys), limit, offset)
 

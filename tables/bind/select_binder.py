@@ -12,6 +12,7 @@ from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
 from penstock.tables.bind.grouping import Grouping
+from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.over_calls import OverCalls
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
@@ -257,6 +258,9 @@ class SelectBinder:
                 continue
             keys.append(sort_key(item, len(names) + len(hidden)))
             hidden.append(bound)
+        known = [*expressions, *hidden]
+        for item, key in zip(order_by, keys, strict=True):
+            check_ordered(known[key.column].type, item.at, "ORDER BY", self._source)
         return hidden, tuple(keys)
 
     @staticmethod

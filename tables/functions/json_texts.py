@@ -138,9 +138,36 @@ def _lists(call: CallValues) -> list[Any]:
     return [_plain(value, call.types[1]) for value in call.columns[1].to_pylist()]
 
 
-def _made(name: str, parameters: tuple[str, ...], evaluate: Callable[[CallValues], pa.Array]) -> ScalarFunction:
-    kept = always(t.STRING)
-    return ScalarFunction(name, parameters, kept, evaluate, optional=1, variadic=True, keeps_null=True, fallible=True)
+def _made(
+    name: str, parameters: tuple[str, ...], evaluate: Callable[[CallValues], pa.Array], coerce: s.Coerce | None = None
+) -> ScalarFunction:
+    return ScalarFunction(
+        name,
+        parameters,
+        always(t.STRING),
+        evaluate,
+        optional=1,
+        variadic=True,
+        keeps_null=True,
+        fallible=True,
+        coerce=coerce,
+    )
+
+
+def _check_key(place: int, kind: SqlType) -> None:
+    if kind.kind in s.NESTED:
+        raise s.MisfitError(place, f" takes texts as keys, not {kind}; cast it to STRING")
+
+
+def _keys_are_flat(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    for place in range(1, len(given), 3):
+        _check_key(place, given[place])
+    return given
+
+
+def _keys_of_all_are_flat(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    _check_key(1, given[1].parts[0].fields[0].type)
+    return given
 
 
 def _json(call: CallValues) -> pa.Array:
@@ -148,10 +175,17 @@ def _json(call: CallValues) -> pa.Array:
 
 
 FUNCTIONS: Final = (
-    _made("JSON_OBJECT", (s.KEYWORD, s.ANY), _object_of),
+    _made("JSON_OBJECT", (s.KEYWORD, s.ANY), _object_of, _keys_are_flat),
     _made("JSON_ARRAY", (s.KEYWORD, s.ANY), _array_of),
     ScalarFunction("JSON_STRING", (s.ANY,), always(t.STRING), _string_of),
     ScalarFunction("JSON", (s.TEXT,), always(t.STRING), _json, fallible=True),
     ScalarFunction("JSON_ARRAYAGG", (s.KEYWORD, s.ARRAY), always(t.STRING), _array_of_all),
-    ScalarFunction("JSON_OBJECTAGG", (s.KEYWORD, s.ARRAY), always(t.STRING), _object_of_all, fallible=True),
+    ScalarFunction(
+        "JSON_OBJECTAGG",
+        (s.KEYWORD, s.ARRAY),
+        always(t.STRING),
+        _object_of_all,
+        fallible=True,
+        coerce=_keys_of_all_are_flat,
+    ),
 )
