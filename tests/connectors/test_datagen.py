@@ -58,7 +58,7 @@ def _splitmix(seed_word: int, row: int) -> int:
     return z ^ (z >> 31)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     rows=st.integers(0, 200),
     parallelism=st.integers(1, 9),
@@ -217,7 +217,7 @@ def test_rate_gives_what_is_due_and_honours_max_rows() -> None:
     assert answer == Wait(1.1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rate=st.floats(1e-3, 1e7), start=st.floats(0, 1e7), step=st.integers(1, 4))
 def test_waiting_until_the_answer_always_gives_a_row(rate: float, start: float, step: int) -> None:
     clock = ManualClock()

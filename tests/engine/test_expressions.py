@@ -9,7 +9,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ray import cloudpickle
 
@@ -213,7 +213,6 @@ def test_constants_have_one_value_a_row(rows: int) -> None:
     assert apply((Filter(lit(True)),), batch).num_rows == rows
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(STEPS), min_size=1, max_size=5), st.integers(0, 20), st.data())
 def test_steps_together_equal_one_after_the_other_in_any_cut(steps: list[Step], rows: int, data: st.DataObject) -> None:
     batch = batch_of(rows, timestamps=pa.array(range(rows), pa.int64()), kinds=pa.nulls(rows, pa.int8()))

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.elements import concat_record_batches
@@ -347,7 +347,6 @@ def outcome(rows: list[dict[str, Any]], cuts: list[int]) -> pa.RecordBatch | Non
     return concat_record_batches(parts)
 
 
-@settings(deadline=None)
 @given(ALIKE.flatmap(lambda values: st.lists(values, min_size=1, max_size=6)), st.lists(st.integers(0, 6)))
 def test_the_outcome_does_not_depend_on_the_cuts(values: list[Any], cuts: list[int]) -> None:
     rows = [{"v": value} for value in values]
@@ -441,7 +440,6 @@ def test_times_that_python_cannot_hold_are_errors(array: pa.Array) -> None:
         batch_rows(pa.RecordBatch.from_arrays([array], names=["at"]), WHERE)
 
 
-@settings(deadline=None)
 @given(st.lists(st.fixed_dictionaries({"a": st.none() | st.integers(-9, 9), "b": st.text(), "c": st.floats(-1, 1)})))
 def test_rows_survive_the_way_to_arrow_and_back(rows: list[dict[str, Any]]) -> None:
     assert batch_rows(convert(rows)) == rows

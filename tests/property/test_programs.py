@@ -10,7 +10,7 @@ from penstock import StreamEnvironment
 from tests.property.programs import Program, programs
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, suppress_health_check=list(HealthCheck))
 @given(
     program=programs(),
     parallelism=st.integers(1, 4),
@@ -36,9 +36,7 @@ def test_any_program_gives_what_plain_python_gives(
 @pytest.mark.long("test_any_program_gives_what_plain_python_gives; Ray runs tests/actors")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@settings(
-    max_examples=4, deadline=None, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
-)
+@settings(max_examples=4, derandomize=True, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(program=programs(), batch_rows=st.sampled_from([1, 3, 1000]))
 def test_any_program_gives_the_same_on_ray(program: Program, batch_rows: int) -> None:
     env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)

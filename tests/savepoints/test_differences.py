@@ -63,7 +63,7 @@ def shown(value: Any) -> str:
     return repr(sorted(value.items()) if isinstance(value, dict) else value)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(two_tables())
 def test_tables_are_compared_as_dicts_are(given: tuple[pa.Table, pa.Table, dict[Any, Any], dict[Any, Any]]) -> None:
     before, after, old, new = given
@@ -80,7 +80,7 @@ def test_tables_are_compared_as_dicts_are(given: tuple[pa.Table, pa.Table, dict[
     assert found.unchanged == len(old.keys() & new.keys()) - len(changed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(*[st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(0, 1), max_size=1)), max_size=6)] * 2)
 def test_rows_that_may_come_twice_are_counted(old: list[Any], new: list[Any]) -> None:
     kinds = pa.schema([("n", pa.int64()), ("list", pa.list_(pa.int64()))])
@@ -92,7 +92,7 @@ def test_rows_that_may_come_twice_are_counted(old: list[Any], new: list[Any]) ->
     assert found.unchanged == (before & after).total() if hasattr(before, "total") else True
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(*[st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2), max_size=6)] * 2)
 def test_states_are_compared_as_dicts_are(old: dict[str, int], new: dict[str, int]) -> None:
     made = []

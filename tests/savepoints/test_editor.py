@@ -138,7 +138,7 @@ def keyed_rows(draw: st.DrawFn) -> tuple[str, dict[tuple[str, int], Any]]:
     return kind, draw(st.dictionaries(keys, values[kind], max_size=12))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(keyed_rows(), st.sampled_from([1, 7, 128]))
 def test_what_was_written_is_read(given: tuple[str, dict[tuple[str, int], Any]], max_parallelism: int) -> None:
     kind, expected = given

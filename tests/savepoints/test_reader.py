@@ -60,7 +60,7 @@ def test_rows_that_have_expired_are_not_there(memory_url: MakeUrl) -> None:
     assert savepoints.read(url).operator("totals").state("total").rows == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 9)), min_size=1, max_size=4),
     st.integers(1, GROUPS),

@@ -175,7 +175,7 @@ def _rounds(draw: st.DrawFn) -> Round:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(_rounds(), min_size=3, max_size=20))
 def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_before(rounds: list[Round]) -> None:
     with mock.patch.object(history, "_SMALLEST", 2):

@@ -95,7 +95,7 @@ _TYPES = st.recursive(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(_TYPES)
 def test_types_are_written_as_they_are_read(text: str) -> None:
     kind = parse_type(Cursor(SqlText(text)))

@@ -138,7 +138,7 @@ def test_two_inputs_share_event_time_and_state() -> None:
         assert harness.take() == [{"id": 1, "seen": "timer"}]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200_000)), max_size=30),
     st.integers(1, 7),

@@ -52,7 +52,7 @@ def rates_of(before: Totals | None, now: Totals, seconds: float) -> Rates:
     return Rates(*done, *(one / sum(spent) for one in spent))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(subtasks(), subtasks(), st.sampled_from([0.0, 2.0]))
 def test_rates_are_those_of_each_by_itself(
     earlier: list[SubtaskMetrics], later: list[SubtaskMetrics], seconds: float

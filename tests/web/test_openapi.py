@@ -46,7 +46,7 @@ def test_whatever_is_asked_the_server_does_not_fail(serve: Serve, examples: int)
     operations = [found.ok() for found in schema.get_all_operations()]
     assert len(operations) > 100
 
-    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
     @given(requests(operations, modes))
     def asks(made: tuple[str, str, dict[str, Any]]) -> None:
         method, path, rest = made

@@ -28,7 +28,7 @@ from tests.property.programs import Program, programs
 Row = dict[str, Any]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(programs(), st.integers(0, 40), st.sampled_from([(1, 1), (2, 3), (3, 2)]))
 def test_a_streaming_job_resumes_where_the_history_ends(
     program: Program, cut: int, parallelisms: tuple[int, int]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.actors.spark.native.ranges import about_rows, quantiles
@@ -18,7 +18,6 @@ FLOATS = st.none() | st.sampled_from([float("nan"), float("inf"), -1.5, 0.0, 2.0
 BYTES = st.none() | st.binary(max_size=2).map(bytearray)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(FLOATS, BYTES), max_size=20), st.tuples(st.booleans(), st.booleans()), st.integers(1, 5))
 def test_each_range_ends_with_a_bound(rows: list[Any], descending: tuple[bool, bool], ranges: int) -> None:
     keys = [SortKey("x", descending[0]), SortKey("raw", descending[1])]

@@ -47,7 +47,7 @@ def _write(sink: ElasticsearchSink, columns: Any, kinds: Sequence[int] | None = 
 changes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers()), max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=changes, again=st.integers(0, 12), busy=st.integers(0, 3), busy_requests=st.integers(0, 2))
 def test_each_id_has_its_last_row_also_where_rows_are_written_again(
     cluster: tuple[str, Index], changes: list[tuple[int, int, int]], again: int, busy: int, busy_requests: int

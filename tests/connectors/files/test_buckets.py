@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.connectors.files import sink as sink_module
@@ -208,7 +208,6 @@ def test_patterns_and_limits_that_cannot_be_used_are_refused() -> None:
             make()
 
 
-@settings(deadline=None)  # each example waits for the disk
 @given(
     sizes=st.lists(st.integers(1, 40), min_size=1, max_size=30),
     limit=st.integers(1, 100),

@@ -162,7 +162,7 @@ def _manager(folder: Path, sink: WatchedSink, parallelism: int, seed: int, mode:
     return LocalManager(program, ManualClock(), random.Random(seed), JobFolder(store, "files"))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(
     kind=st.sampled_from(["json", "csv", "parquet"]),
     max_bytes=st.sampled_from([None, 40]),

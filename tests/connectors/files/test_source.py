@@ -326,7 +326,7 @@ def test_csv_header_problems(tmp_path: Path) -> None:
         FileSource.of(path)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     rows=st.lists(
         st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text('ab",\n \r', max_size=90)), max_size=12

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -133,7 +133,6 @@ def test_what_is_known_of_the_files_does_not_grow_for_ever(tmp_path: Path) -> No
     reading.close()
 
 
-@settings(deadline=None)
 @given(
     arrivals=st.lists(st.lists(st.integers(0, 4), max_size=4), max_size=6),
     readers=st.integers(1, 4),

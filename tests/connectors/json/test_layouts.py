@@ -102,7 +102,7 @@ class _ByArrow(JsonFormat):
         return self._read_any(text)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(batches(), min_size=1, max_size=3))
 def test_rows_and_refusals_are_those_of_the_general_parser(given_batches: list[list[bytes | None]]) -> None:
     fast, plain = JsonFormat(SCHEMA), _ByArrow(SCHEMA)

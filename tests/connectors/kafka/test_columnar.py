@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from aiokafka import codec
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.connectors.kafka.columnar import FetchedBatches, Records, records_of
@@ -41,7 +41,6 @@ def row_by_row(raw: bytes, first: int = 0, aborted: list[tuple[int, int]] | None
     return records_of(rows, library.next_fetch_offset)
 
 
-@settings(deadline=None)
 @given(batches, st.integers(0, 10), st.integers(0, 60))
 def test_gives_what_the_library_gives(parts: list[tuple], first: int, cut: int) -> None:
     raw, offset, aborted = b"", 0, []
@@ -90,7 +89,6 @@ def test_a_flipped_bit_is_found() -> None:
         columnar(bytes(raw))
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_a_batch_that_lies_with_a_right_checksum_never_reads_outside(data: st.DataObject) -> None:
     from aiokafka.record.util import calc_crc32c

@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 from aiokafka.partitioner import DefaultPartitioner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.connectors.kafka.partitioner import Partitioner, murmur2
@@ -33,7 +33,6 @@ def test_hashes_equal_those_of_kafka(key: bytes, hashed: int) -> None:
 
 
 # The first call compiles.
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=70), max_size=30), st.integers(1, 200), st.integers(0, 30), st.integers(0, 30))
 def test_partitions_equal_those_of_the_clients(keys: list[bytes], count: int, begin: int, length: int) -> None:
     some = keys[begin : begin + length]

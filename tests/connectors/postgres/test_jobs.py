@@ -81,7 +81,7 @@ def _manager(folder: Path, sink: FailingSink, rows: set[int], parallelism: int, 
     return LocalManager(env.program("job"), ManualClock(), random.Random(seed), JobFolder(store, "job"))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     mode=st.sampled_from(["append", "upsert"]),
     seed=st.integers(0, 2**20),

@@ -27,7 +27,7 @@ def _values(reader: SourceReader, column: str = "k", max_rows: int = 3) -> list[
     return values
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.integers(0, 3) | st.none(), max_size=12),
     pages=st.lists(st.integers(1, 5), min_size=1, max_size=4),

@@ -72,7 +72,7 @@ def kinds_table(database: Database) -> str:
     return database.create(f"row bigint primary key, {columns}")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=records, spoiled=st.integers(0, 4))
 def test_values_come_back_as_they_went(
     database: Database, kinds_table: str, rows: list[dict[str, Any]], spoiled: int

@@ -80,7 +80,7 @@ def _datum(schema: Any, row: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(ROW, max_size=4))
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)

@@ -40,7 +40,7 @@ PIECES = st.lists(st.sampled_from([",", '"', "\n", "\r", "1", "a", "", "1,a,,", 
 RECORDS = st.lists(st.none() | PIECES.map("".join).map(str.encode) | st.binary(max_size=3), max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(ROWS, st.sampled_from([(",", '"'), (";", "'"), ("|", '"'), ("\t", '"'), ("-", "^")]))
 def test_what_is_written_is_read(rows: list[dict[str, Any]], marks: tuple[str, str]) -> None:
     form = CsvFormat(SCHEMA, *marks)
@@ -48,7 +48,7 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]], marks: tuple[str, s
     assert written_and_read(form, batch) == batch
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.none() | TEXT, max_size=5))
 def test_one_column_alone_is_read_as_written(texts: list[str | None]) -> None:
     form = CsvFormat({"s": "string"})
@@ -56,7 +56,7 @@ def test_one_column_alone_is_read_as_written(texts: list[str | None]) -> None:
     assert written_and_read(form, rows) == rows
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(RECORDS)
 def test_each_record_is_read_among_others_as_alone(records: list[bytes | None]) -> None:
     assert_each_as_alone(CsvFormat({"i": "int64", "s": "string"}), records)

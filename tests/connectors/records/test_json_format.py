@@ -75,7 +75,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(ROWS)
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
@@ -121,13 +121,13 @@ def test_times_within_a_column_are_exact_or_refused() -> None:
         JsonFormat(pa.schema([("o", far.type)])).encode(pa.RecordBatch.from_arrays([far], ["o"]))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(RECORDS)
 def test_each_record_is_read_among_others_as_alone(records: list[bytes | None]) -> None:
     assert_each_as_alone(FORM, records)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.dictionaries(st.sampled_from(["i", "s", "new"]), st.integers(-9, 9) | TEXT), max_size=6))
 def test_rows_are_what_python_reads(objects: list[dict[str, Any]]) -> None:
     form = JsonFormat({"i": "int32", "s": "string"})

@@ -87,7 +87,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(ROW, max_size=4))
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)

@@ -60,7 +60,7 @@ def _look_up(table: RedisLookup, keys: pa.RecordBatch) -> list[dict[str, Any]]:
 changes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.none() | st.integers()), max_size=12)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=changes, again=st.integers(0, 12))
 def test_each_key_has_its_last_row_also_where_rows_are_written_again(
     redis: Redis, changes: list[tuple[int, int, int | None]], again: int
@@ -98,7 +98,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row=st.fixed_dictionaries({name: st.none() | kind[1] for name, kind in KINDS.items()}), key=st.text("a:\\b"))
 def test_values_come_back_as_they_went(redis: Redis, row: dict[str, Any], key: str) -> None:
     schema = pa.schema([("n", pa.int64()), ("k", pa.string()), *((name, kind) for name, (kind, _) in KINDS.items())])

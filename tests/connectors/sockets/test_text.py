@@ -48,7 +48,7 @@ def serving(*connections: Sequence[bytes], hold: threading.Event | None = None) 
             thread.join()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     text=st.text(st.sampled_from("ab|\r\né"), max_size=30),
     cuts=st.lists(st.integers(0, 40), max_size=4),

@@ -43,7 +43,7 @@ def matches(first: Any, second: Any, rows: list[dict[str, Any]]) -> list[tuple[s
     return job.matches()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(expressions("bool"), expressions("bool"), ROWS)
 def test_random_conditions_find_the_matches_of_plain_python(one: str, other: str, rows: list[dict[str, Any]]) -> None:
     first, second = function_of(one), function_of(other)

@@ -121,7 +121,7 @@ def outcome(steps: Sequence[Any], spec: OperatorSpec, then: OperatorSpec, batch_
     return repr(seen)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(STEP, min_size=1, max_size=12),
     st.sampled_from([1, 7, 1000]),

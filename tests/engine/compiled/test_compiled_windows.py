@@ -113,7 +113,7 @@ def outcome(
     return seen, ""
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     st.sampled_from(list(FOLDS)),
     WINDOWS,

@@ -17,9 +17,7 @@ from penstock.engine.operators.functions.keyed_process import KeyedProcessOperat
 from tests.engine.compiled.keyed_programs import ROWS, compiled, outcome, plain, sources
 
 # To make such a program smaller takes minutes: that which fails is shown as it is.
-SETTINGS = settings(
-    max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
-)
+SETTINGS = settings(max_examples=25, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck))
 FEW = settings(SETTINGS, max_examples=200, phases=[Phase.generate], derandomize=True, database=None)
 
 

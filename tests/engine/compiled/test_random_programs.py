@@ -71,7 +71,7 @@ def programs(draw: Callable[[Any], Any]) -> str:
 """
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(programs(), ROWS)
 def test_random_functions_give_what_plain_python_gives(source: str, rows: list[dict[str, Any]]) -> None:
     names: dict[str, Any] = {}

@@ -54,7 +54,7 @@ def test_a_slow_function_does_not_keep_checkpoints_waiting(mode: Any, rate: floa
     target=st.sampled_from(["1ms", "100ms", "10s"]),
     parallelism=st.integers(1, 3),
 )
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_no_result_depends_on_what_rows_cost(seed: int, costs: list[float], target: str, parallelism: int) -> None:
     clock = ManualClock()
 

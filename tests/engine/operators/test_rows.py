@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from ray import cloudpickle
 
@@ -261,7 +261,6 @@ SPECS: list[OperatorSpec] = [
 ]
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(SPECS),
     st.lists(st.none() | st.integers(-1, 4), min_size=1, max_size=6),

@@ -257,7 +257,5 @@ class Machine(RuleBasedStateMachine):
 def test_a_backend_is_a_dict_of_keys(kind: str) -> None:
     machine = type("MachineOfKind", (Machine,), {"kind": kind})
     examples = 3 if kind == "rocksdb" else 12  # each subtask of it opens a database
-    relaxed = settings(
-        max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
-    )
+    relaxed = settings(max_examples=examples, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=relaxed)

@@ -73,10 +73,10 @@ def test_captures_add_up_to_snapshots(kind: str, monkeypatch: pytest.MonkeyPatch
     for module in (changes, heap, timers):
         monkeypatch.setattr(module, "are_most", lambda changed, entries: False)
     machine = type("MachineOfKind", (CapturingMachine,), {"kind": kind})
-    relaxed = settings(max_examples=6, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+    relaxed = settings(max_examples=6, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=relaxed)
 
 
 def test_captures_add_up_where_most_of_the_state_changes() -> None:
-    relaxed = settings(max_examples=4, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+    relaxed = settings(max_examples=4, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(CapturingMachine, settings=relaxed)

@@ -106,7 +106,7 @@ def at_once(form: ValueForm, value: Any) -> Any:
         return RecordError
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(types(), VALUES)
 def test_any_value_becomes_what_a_snapshot_gives_back(kind: pa.DataType, value: Any) -> None:
     form = ValueForm("v", kind, WHERE)
@@ -147,7 +147,7 @@ def test_a_misfit_names_the_value_and_the_type() -> None:
     assert form.sought({"f0": 300}) is None
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(types(), VALUES)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(kind: pa.DataType, value: Any) -> None:
     form = ValueForm("v", kind, WHERE)

@@ -94,13 +94,13 @@ def assert_no_loss(seen: Seen, oracle: Seen) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_a_restored_network_has_seen_each_row_exactly_once(mode: str, seed: int, count: int) -> None:
     check(Shape(), [mode] * count, seed)
 
 
 @given(seed=st.integers(0, 2**32), modes=st.lists(st.sampled_from(EXACTLY_ONCE), min_size=2, max_size=4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_checkpoints_of_several_kinds_may_be_under_way_together(seed: int, modes: list[str]) -> None:
     check(Shape(), modes, seed)
 
@@ -108,7 +108,7 @@ def test_checkpoints_of_several_kinds_may_be_under_way_together(seed: int, modes
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 @pytest.mark.parametrize("partitioner", [Rebalance(), Rescale(), Forward(), Global(), BY_KEY])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_the_cut_is_consistent_however_tasks_are_connected(mode: str, partitioner: Partitioner, seed: int) -> None:
     check(Shape(into_first=(partitioner, BY_KEY), into_last=BY_KEY), [mode] * 2, seed)
     check(Shape(into_first=(BY_KEY, BY_KEY), into_last=partitioner), [mode] * 2, seed)
@@ -117,7 +117,7 @@ def test_the_cut_is_consistent_however_tasks_are_connected(mode: str, partitione
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 @pytest.mark.parametrize("parallelism", [(1, 1, 1, 1), (3, 1, 3, 1), (2, 2, 1, 4)])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 def test_the_cut_is_consistent_at_another_parallelism(
     mode: str, parallelism: tuple[int, int, int, int], seed: int
 ) -> None:

@@ -140,7 +140,7 @@ def test_what_goes_by_arrival_loses_the_oldest_of_equal_values(
     check(aggregate, batches, ORDERED_SQL, restart_at, schema=ORDERED)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(changelogs(ROWS), st.integers(0, 6), st.sampled_from([("rocksdb", "heap"), ("heap", "rocksdb")]))
 def test_backends_restore_what_each_other_saved(
     batches: list[list[Change]], restart_at: int, backends: tuple[str, str]

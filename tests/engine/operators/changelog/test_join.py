@@ -78,7 +78,7 @@ def test_joins_equal_those_of_duckdb_after_every_batch(
     check(join, script, sql(kind, on), restart_at, "heap")
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(scripts(), st.integers(0, 8), st.sampled_from([("rocksdb", "heap"), ("heap", "rocksdb")]))
 def test_a_full_join_resumes_on_the_other_backend(
     script: list[tuple[int, list[Change]]], restart_at: int, backends: tuple[str, str]

@@ -24,7 +24,7 @@ UPSERTS: st.SearchStrategy[list[list[Change]]] = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     backend=st.sampled_from(["heap", "heap", "rocksdb"]),
     batches=UPSERTS,

@@ -112,7 +112,7 @@ def test_results_equal_those_of_duckdb(
     check(frame, script, "heap")
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(scripts(), st.sampled_from(FRAMES[:2]))
 def test_what_is_kept_lies_in_rocksdb_as_well(
     script: list[Any], frame: tuple[FrameUnit, int | None, str, dict[OverCall, str]]

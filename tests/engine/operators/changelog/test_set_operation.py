@@ -25,7 +25,7 @@ def test_sets_equal_those_of_duckdb_after_every_batch(operation: SetOperation, d
     check(operation, data, "heap")
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(data=st.data())
 def test_sets_lie_in_rocksdb_as_well(data: st.DataObject) -> None:
     check(SetOperation.EXCEPT_ALL, data, "rocksdb")

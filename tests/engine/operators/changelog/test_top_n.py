@@ -77,7 +77,7 @@ def test_ranks_are_shared_by_equal_rows(
     check(ChangelogJob(spec, [SCHEMA], 2), batches, wanted, data.draw(st.integers(0, 5)), 5 if column else 4)
 
 
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(changelogs(ROWS), st.integers(0, 5))
 def test_top_rows_lie_in_rocksdb_as_well(batches: list[list[Change]], restart_at: int) -> None:
     spec = TopNSpec(SCHEMA, ("k",), ORDER, 2)

@@ -178,7 +178,6 @@ def _found(case: Case, on_columns: bool) -> list[Way]:
 
 @settings(
     max_examples=_EXAMPLES,
-    deadline=None,
     derandomize="PATTERNS" not in os.environ,
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -142,9 +142,7 @@ def _found(case: Case, finders: Sequence[type], by_clock: bool) -> Any:
     return found if len(finders) == 1 else sorted(found), sorted(job.timed_out()), sorted(job.late()), dropped
 
 
-@settings(
-    max_examples=_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+@settings(max_examples=_EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(_cases())
 def test_columns_and_objects_find_the_same(case: Case) -> None:
     try:
@@ -162,7 +160,7 @@ _LIMITS = st.one_of(
 )
 
 
-@settings(max_examples=_EXAMPLES // 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=_EXAMPLES // 4, suppress_health_check=[HealthCheck.too_slow])
 @given(_cases(), _LIMITS)
 def test_limits_end_the_same_on_columns_and_objects(case: Case, limits: MatchLimits) -> None:
     limited = case | {"limits": limits}
@@ -174,7 +172,7 @@ def test_limits_end_the_same_on_columns_and_objects(case: Case, limits: MatchLim
     assert _run(limited, [ColumnFinder, ColumnFinder]) == _unordered(expected)
 
 
-@settings(max_examples=_EXAMPLES // 4, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=_EXAMPLES // 4, suppress_health_check=[HealthCheck.too_slow])
 @given(_cases(), st.one_of(st.just(NO_LIMITS), _LIMITS))
 def test_by_the_clock_columns_and_objects_find_the_same(case: Case, limits: MatchLimits) -> None:
     limited = case | {"limits": limits}
@@ -190,7 +188,7 @@ def _unordered(found: Any) -> Any:
     return found if isinstance(found, str) else (sorted(found[0]), *found[1:])
 
 
-@settings(max_examples=_EXAMPLES // 16, deadline=None)
+@settings(max_examples=_EXAMPLES // 16)
 @given(_cases(), st.one_of(st.just(NO_LIMITS), _LIMITS))
 def test_compiled_rules_and_clean_ups_change_nothing(case: Case, limits: MatchLimits) -> None:
     limited = case | {"limits": limits}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as agg
@@ -77,7 +77,6 @@ def _emitted(running: RunningOperator) -> list[str]:
 
 
 @given(sliced, by_key, st.sampled_from([numbers, words, {**numbers, **words}]), lateness, st.lists(step, max_size=30))
-@settings(deadline=None)
 def test_changes_of_windows_add_up_to_what_is_held(
     windows: Any, by: list[str], aggregates: dict[str, Any], late: int, steps: list[Any]
 ) -> None:
@@ -85,7 +84,6 @@ def test_changes_of_windows_add_up_to_what_is_held(
 
 
 @given(st.integers(1, 8), by_key, st.sampled_from([numbers, words]), lateness, st.lists(step, max_size=30))
-@settings(deadline=None)
 def test_changes_of_sessions_add_up_to_what_is_held(
     gap: int, by: list[str], aggregates: dict[str, Any], late: int, steps: list[Any]
 ) -> None:

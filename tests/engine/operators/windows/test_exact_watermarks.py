@@ -78,7 +78,7 @@ ROWS = st.lists(
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["on_event", "for_punctuated"])
 @pytest.mark.parametrize("windows", [_count, _process])
 @given(rows=ROWS)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_batches_change_neither_results_nor_late_rows(
     rows: list[Row], strategy: WatermarkStrategy, windows: Callable[[DataStream], DataStream]
 ) -> None:

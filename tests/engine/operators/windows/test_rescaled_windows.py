@@ -114,7 +114,7 @@ class Unmoved:
 
 
 @given(factories, moves)
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_no_window_is_emitted_twice_or_left_out(spec: OperatorSpec, moves: Sequence[Any]) -> None:
     moved, unmoved, parts = Subtasks(spec, 2), Unmoved(spec), []
     for move in [*moves, 200]:

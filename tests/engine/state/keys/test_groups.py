@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates.functions import count
@@ -88,7 +88,6 @@ def test_strings_equal_the_xxhash_package(values: list[str | None], skipped: int
     assert hash_one(array) == [expected(value) for value in values[skipped:]]
 
 
-@settings(deadline=None)
 @given(st.lists(TEXTS, min_size=1), st.integers(0, 5))
 def test_the_compiled_path_equals_the_xxhash_package(values: list[str | None], skipped: int) -> None:
     array = pa.array(values, pa.string()).slice(skipped)
@@ -108,7 +107,6 @@ def test_strings_that_repeat_only_at_first() -> None:
     assert hash_one(pa.array(values)) == [expected(value) for value in values]
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, WORDS, TEXTS), min_size=1))
 def test_several_columns_chain(rows: list[tuple[Any, Any, Any]]) -> None:
     first, second, third = zip(*rows, strict=True)

@@ -121,7 +121,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(NAMES), max_s
 @pytest.mark.parametrize("few", [0, 3, 4096], ids=["compiled", "on the way", "dict"])
 @pytest.mark.parametrize("hash_rows", [None, same_hash], ids=["hashed", "colliding"])
 @pytest.mark.parametrize("width", [0, 1, 2], ids=["word", "text", "both"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(steps=STEPS)
 def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int, steps: list[Any]) -> None:
     patch = pytest.MonkeyPatch()

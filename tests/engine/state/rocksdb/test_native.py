@@ -96,7 +96,7 @@ writes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=25)
 
 
 @given(st.lists(writes, min_size=1, max_size=3))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_files_and_tables_hold_what_was_held_at_the_barrier(batches: list[list[tuple[int, int]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         job = Job(Path(directory, "state"))
