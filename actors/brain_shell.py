@@ -118,7 +118,11 @@ class BrainShell:
         said = self.brain.handle(event, moment)
         self._log.add(event, moment, said)
         for instruction in said:
-            self._carry_out(instruction)
+            if isinstance(instruction, say.CheckpointInstruction):
+                assert self.checkpoints is not None, "only a job with a folder is told to use it"
+                self.checkpoints.carry_out(instruction)
+            else:
+                self._carry_out(instruction)
         self._set_timer()
         if self._log_writer is not None:
             self._log_writer.on_event(0 if self.brain.checkpoints is None else self.brain.checkpoints.epoch)
@@ -136,7 +140,7 @@ class BrainShell:
         loop = asyncio.get_running_loop()
         self._timer = None if wait is None else loop.call_later(wait, self.handle, ev.Ticked())
 
-    def _carry_out(self, instruction: say.Instruction) -> None:
+    def _carry_out(self, instruction: say.JobInstruction) -> None:
         match instruction:
             case say.Deploy():
                 self._spawn(self._deploy(instruction))
@@ -164,9 +168,6 @@ class BrainShell:
                 self._spawn(self._write_end(instruction))
             case say.End(status, error):
                 self.report.set_result(JobReport(status, error, self.execution.last_metrics, self.brain.completed))
-            case _:
-                assert self.checkpoints is not None, "only a job with a folder is told to use it"
-                self.checkpoints.carry_out(instruction)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -220,7 +221,7 @@ class BrainShell:
         assert self.checkpoints is not None, "only a job with a folder is told to use it"
         if self._log_writer is not None:
             await self._log_writer.finish(write.epoch)
-        self.checkpoints.carry_out(write)
+        self.checkpoints.write_end(write)
 
     def _discard_rows(self) -> Sequence[str]:
         # Also of a job that was taken over and ended before it was deployed again.

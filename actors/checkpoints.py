@@ -69,7 +69,7 @@ class Checkpoints:
         """Where the savepoint or retained checkpoint is that the job began with."""
         return None if self._folder.start is None else url_of(self._folder.start)
 
-    def carry_out(self, instruction: say.Instruction) -> None:
+    def carry_out(self, instruction: say.CheckpointInstruction) -> None:
         """Carry out an instruction of the brain, in the background."""
         match instruction:
             case say.TakeOver():
@@ -86,8 +86,10 @@ class Checkpoints:
                 self._spawn(self._delete(instruction))
             case say.CheckFolder(request, directory):
                 self._spawn(self._check_folder(request, directory))
-            case say.WriteEnd():
-                self._spawn(self._write_end(instruction))
+
+    def write_end(self, write: say.WriteEnd) -> None:
+        """Write down how the job has ended, and remove what is not kept, in the background."""
+        self._spawn(self._write_end(write))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)

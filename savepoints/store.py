@@ -144,21 +144,15 @@ class FolderJobStore:
         self._check_not_fenced(self._blobs, epoch, f"manager {epoch}")
 
     def complete(self, epoch: int, checkpoint: CompletedCheckpoint, target: str | None = None) -> str:
-        blobs = self._patient(self._blobs, min(self.patience_s, _MANIFEST_SECONDS))
+        blobs = self._patient(self._folder, min(self.patience_s, _MANIFEST_SECONDS))
         number = checkpoint.checkpoint
         data = encode_manifest(dataclasses.replace(checkpoint, epoch=epoch))
         if target is None:
-            url = join_url(blobs.url, split_url(self._paths.manifest(number))[0])
             self._create_manifest(blobs, epoch, number, data)
         else:
-            # The number is used up before anything else happens: no checkpoint that comes later may have it too.
-            kind = checkpoint.kind.value
-            used = {"format": FORMAT, "checkpoint": number, "epoch": epoch, "kind": kind, "savepoint": target}
-            blobs.create(self._paths.savepoint_number(number), seal(used))
-            url = target
-            self.open_blobs(target).create(MANIFEST, data)
+            self._create_savepoint(blobs, epoch, checkpoint, target, data)
         self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
-        return url
+        return target or join_url(blobs.url, split_url(self._paths.manifest(number))[0])
 
     def _create_manifest(self, blobs: BlobStore, epoch: int, number: int, data: bytes) -> None:
         try:
@@ -167,6 +161,15 @@ class FolderJobStore:
             # The manifest is of a manager that took over, if there is one: then the number is its own.
             self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
             raise
+
+    def _create_savepoint(
+        self, blobs: BlobStore, epoch: int, savepoint: CompletedCheckpoint, target: str, data: bytes
+    ) -> None:
+        # The number is used up before anything else happens: no checkpoint that comes later may have it too.
+        number, kind = savepoint.checkpoint, savepoint.kind.value
+        used = {"format": FORMAT, "checkpoint": number, "epoch": epoch, "kind": kind, "savepoint": target}
+        blobs.create(self._paths.savepoint_number(number), seal(used))
+        self.open_blobs(target).create(MANIFEST, data)
 
     def savepoint_folder(self, directory: str | None) -> str:
         parent = directory or self.savepoint_url
@@ -188,13 +191,13 @@ class FolderJobStore:
     def delete(
         self, checkpoints: Sequence[CompletedCheckpoint], files: Iterable[FileHandle], target: str | None = None
     ) -> None:
-        blobs = self._blobs if target is None else self.open_blobs(target)
+        folder = self._folder if target is None else self.open_blobs(target)
         if checkpoints:
             manifests = [self._paths.manifest(checkpoint.checkpoint) for checkpoint in checkpoints]
-            blobs.delete(manifests if target is None else [MANIFEST])
+            folder.delete(manifests if target is None else [MANIFEST])
         paths = sorted({file.path for file in files})
         if paths:
-            blobs.delete(paths)
+            (self._blobs if target is None else folder).delete(paths)
 
     def finish(self, epoch: int, status: str, message: str = "", *, retains: bool = False) -> None:
         blobs = self._blobs
@@ -214,14 +217,14 @@ class FolderJobStore:
         blobs.delete([path for path in paths if manifest_number(path) is None])
 
     def write_log(self, epoch: int, part: int, data: bytes) -> None:
-        blobs = self.open_blobs(self.url)
+        blobs = self._folder
         if not part and epoch > KEPT_LOGS:
             logs = ((path, log_part(path)) for path, _ in blobs.list(LOG))
             blobs.delete([path for path, named in logs if named is not None and named[0] <= epoch - KEPT_LOGS])
         blobs.put(self._paths.log_part(epoch, part), data)
 
     def drop_log(self, epoch: int, part: int) -> None:
-        self.open_blobs(self.url).delete([self._paths.log_part(epoch, part)])
+        self._folder.delete([self._paths.log_part(epoch, part)])
 
     def plan(self, graph: PhysicalGraph, checkpoint: CompletedCheckpoint) -> RestorePlan:
         return plan_failover(graph, checkpoint, self.url)
@@ -280,8 +283,14 @@ class FolderJobStore:
         return JobPaths(self.job_id)
 
     @cached_property
+    def _folder(self) -> BlobStore:
+        """The job's folder itself, in which claims and manifests lie."""
+        return self.open_blobs(self.url)
+
+    @cached_property
     def _blobs(self) -> BlobStore:
-        return routed(self.open_blobs(self.url), self.storage_overrides, self.job_id, self.open_blobs)
+        """The folder, with the storages of single operators."""
+        return routed(self._folder, self.storage_overrides, self.job_id, self.open_blobs)
 
     def _create_claim(self, blobs: BlobStore) -> int:
         """The number of the claim that was made."""

@@ -134,7 +134,7 @@ class CheckpointWriter:
     ) -> None:
         config, plan_of_task = graph.config, graph.task(task)
         overrides = config.checkpoints.storage_overrides
-        self._blobs = routed(blobs, overrides, paths.job_id, open_blobs)
+        self._blobs = routed(blobs, overrides, paths.job_id, open_blobs) if overrides else blobs
         self._routes = {uid: route_of(url) for uid, url in overrides}
         self._paths = paths
         self._place = (attempt, task, subtask)
@@ -205,7 +205,7 @@ class CheckpointWriter:
         checkpoint, errors, present = capture.barrier.checkpoint, [], set()
         for (uid, name), table in _tables_of(capture):
             present.add((uid, name))
-            history = self._history((uid, name))
+            history = self._tables.get((uid, name)) or self._add_history((uid, name))
             try:
                 history.add(checkpoint, table, table.rows())
             except Exception as error:
@@ -217,13 +217,12 @@ class CheckpointWriter:
         if errors:
             raise errors[0]
 
-    def _history(self, key: _TableKey) -> TableHistory:
-        """What is known of a state: one that no capture had was empty in all of them."""
-        if key not in self._tables:
-            self._tables[key] = TableHistory(dict.fromkeys(self._native))
-            if self._taken:
-                self._tables[key].add_empty(self._taken)
-        return self._tables[key]
+    def _add_history(self, key: _TableKey) -> TableHistory:
+        """What is known of a state that no capture had: it was empty in all of them."""
+        history = self._tables[key] = TableHistory(dict.fromkeys(self._native))
+        if self._taken:
+            history.add_empty(self._taken)
+        return history
 
     def _write_checkpoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
         checkpoint, base = capture.barrier.checkpoint, capture.barrier.base

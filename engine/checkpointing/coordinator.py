@@ -469,7 +469,8 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         for older in [p for p in self._pending.values() if self._is_subsumed(p, completed.checkpoint)]:
             answer += self._abort(older, AbortReason.SUBSUMED, f"checkpoint {completed.checkpoint}", now)
-        return answer + self._deletion(files, surplus) + self._settle_doubtful(completed.checkpoint)
+        answer += self._deletion(files, surplus)
+        return answer + self._settle_doubtful(completed.checkpoint) if self._doubtful else answer
 
     @staticmethod
     def _is_subsumed(pending: PendingCheckpoint, completed: int) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.checkpoint_config import CheckpointConfig
@@ -108,6 +108,7 @@ def barrier_of(request: Request, config: CheckpointConfig, base: int) -> Barrier
     return Barrier(request.number, mode, request.kind, base, patience)
 
 
+@dataclass(slots=True, eq=False)
 class PendingCheckpoint:
     """A checkpoint or savepoint that has been triggered and has no outcome yet.
 
@@ -120,33 +121,30 @@ class PendingCheckpoint:
         triggered: monotonic seconds.
         triggered_ms: civil time.
         deadline: when it has taken too long, monotonic seconds.
+
+    Attributes:
+        acknowledged_ms: when a subtask did for the last time, civil time; 0: none has.
+        size: of what they have acknowledged.
+        phase: where it stands; `move` changes it.
     """
 
-    def __init__(
-        self,
-        barrier: Barrier,
-        attempt: int,
-        places: Sequence[Place],
-        split_parallelism: Mapping[str, int],
-        pins: Sequence[int],
-        triggered: float,
-        triggered_ms: int,
-        deadline: float,
-    ) -> None:
-        self.barrier = barrier
-        self.attempt = attempt
-        self.places = places
-        self.split_parallelism = split_parallelism
-        self.pins = pins
-        self.triggered = triggered
-        self.triggered_ms = triggered_ms
-        self.deadline = deadline
-        self.acknowledged_ms = triggered_ms
-        self.size = NOTHING
-        self._missing = set(places)
-        self._parts: dict[Place, CheckpointPart] = {}
-        self._handles: dict[Place, SubtaskHandle] = {}
-        self._phase = Phase.PENDING
+    barrier: Barrier
+    attempt: int
+    places: Sequence[Place]
+    split_parallelism: Mapping[str, int]
+    pins: Sequence[int]
+    triggered: float
+    triggered_ms: int
+    deadline: float
+    acknowledged_ms: int = field(default=0, init=False)
+    size: Size = field(default=NOTHING, init=False)
+    phase: Phase = field(default=Phase.PENDING, init=False)
+    _missing: set[Place] = field(init=False)
+    _parts: dict[Place, CheckpointPart] = field(default_factory=dict, init=False)
+    _handles: dict[Place, SubtaskHandle] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._missing = set(self.places)
 
     @property
     def number(self) -> int:
@@ -155,10 +153,6 @@ class PendingCheckpoint:
     @property
     def kind(self) -> SnapshotKind:
         return self.barrier.kind
-
-    @property
-    def phase(self) -> Phase:
-        return self._phase
 
     @property
     def is_open(self) -> bool:
@@ -203,9 +197,9 @@ class PendingCheckpoint:
         Raises:
             RuntimeError: it does not follow the one it is in: an outcome is never taken back.
         """
-        if phase not in TRANSITIONS[self._phase]:
-            raise RuntimeError(f"checkpoint {self.number} cannot go from {self._phase.name} to {phase.name}")
-        self._phase = phase
+        if phase not in TRANSITIONS[self.phase]:
+            raise RuntimeError(f"checkpoint {self.number} cannot go from {self.phase.name} to {phase.name}")
+        self.phase = phase
 
     def progress(self) -> str:
         """How far it has come, in words.

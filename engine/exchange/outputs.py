@@ -244,11 +244,15 @@ class ChannelBuffer:
     def _take(self) -> Message:
         """The oldest rows, as many as fit one message, and the last watermark that none of the other rows precedes."""
         batch = self._take_rows() if self._parts and not self._watermark_goes_first else None
-        message = self._with_watermarks(batch)
+        message: Message
+        if batch is not None and not self._watermarks and not self._markers:
+            message = (batch,)
+        else:
+            message = tuple(self._with_watermarks(batch))
         if not self._parts:
             self._rows = self._bytes = 0
             self._since = None
-        return tuple(message)
+        return message
 
     def _with_watermarks(self, batch: Batch | None) -> list[Element]:
         """The rows with the watermarks that stand among them and right behind them."""

@@ -186,7 +186,13 @@ class JobBrain:
         """
         life = self._life
         life.now = now
-        self._handle(event)
+        match event:
+            case ev.Acknowledged() | ev.Declined() | ev.Stored() | ev.Committed():
+                self._on_checkpoint(event)
+            case ev.Ticked():
+                self._on_tick()
+            case _:
+                self._handle(event)
         if not self._is_steady:
             self._proceed()
         self.deadline = self._next_deadline()
@@ -220,7 +226,21 @@ class JobBrain:
         life.proceed_to_end()
         self.ended = life.ended
 
+    def _on_tick(self) -> None:
+        checkpoints, now = self._life.checkpoints, self._life.now
+        if checkpoints is not None and self._life.ending is None:
+            if self._rescaling.preloading is not None:
+                checkpoints.postpone(now)
+            checkpoints.tick(now)
+
+    def _on_checkpoint(self, event: ev.Acknowledged | ev.Declined | ev.Stored | ev.Committed) -> None:
+        life = self._life
+        assert life.checkpoints is not None, "only a job whose folder is claimed has checkpoints"
+        if not isinstance(event, ev.Committed) or life.attempts.is_current(event.place, event.attempt):
+            life.checkpoints.handle(event, life.now)
+
     def _handle(self, event: ev.Event) -> None:
+        """What does not happen all the time."""
         life = self._life
         match event:
             case ev.Began():
@@ -266,18 +286,8 @@ class JobBrain:
             case ev.RoomFound():
                 self._recovery.shortage.on_room()
                 self._commands.on_room()
-            case ev.Ticked():
-                if life.checkpoints is not None and life.ending is None:
-                    if self._rescaling.preloading is not None:
-                        life.checkpoints.postpone(life.now)
-                    life.checkpoints.tick(life.now)
             case ev.StoreFailed(number, error):
                 self._on_store_failed(number, error)
-            case ev.Acknowledged() | ev.Declined() | ev.Stored() | ev.Committed():
-                # Only a job whose folder is claimed has checkpoints.
-                assert life.checkpoints is not None
-                if not isinstance(event, ev.Committed) or life.attempts.is_current(event.place, event.attempt):
-                    life.checkpoints.handle(event, life.now)
 
     # The beginning
 

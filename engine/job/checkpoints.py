@@ -289,7 +289,8 @@ class JobCheckpoints:
         # A job may run for years, so only those are kept that somebody may still be told of.
         shown = {record.checkpoint for record in self.coordinator.history}
         self.urls = {one: url for one, url in self.urls.items() if one in shown}
-        if self.latest is not None and self.latest.checkpoint == number:
+        latest = self.coordinator.latest
+        if latest is not None and latest.checkpoint == number:
             self.completed, self.latest_url = number, url
         if (wanted := self._wanted.pop(number, None)) is not None:
             self._settle(wanted, url)

@@ -209,9 +209,7 @@ def describe(value: say.Instruction | ev.Event) -> str:
         >>> describe(say.Commit(7, ((2, 0), (2, 1))))
         'Commit(checkpoint=7, places=2.0-1)'
     """
-    members = ((one.name, getattr(value, one.name)) for one in fields(value))
-    told = ", ".join(f"{name}={_value_text(name, one)}" for name, one in members if name not in _WORDS)
-    return f"{type(value).__name__}({told})"
+    return _value_text("", value)
 
 
 def _value_text(name: str, value: Any) -> str:
@@ -242,7 +240,8 @@ def _value_text(name: str, value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(_value_text('', one) for one in value)}]"
         case _ if is_dataclass(value) and not isinstance(value, type):
-            told = ", ".join(f"{one.name}={_value_text(one.name, getattr(value, one.name))}" for one in fields(value))
+            names = [one.name for one in fields(value) if one.name not in _WORDS]
+            told = ", ".join(f"{one}={_value_text(one, getattr(value, one))}" for one in names)
             return f"{type(value).__name__}({told})"
         case _:
             return repr(value)

@@ -225,18 +225,16 @@ class End:
     error: PenstockError | None
 
 
-Instruction: TypeAlias = (
-    TakeOver
-    | Deploy
+CheckpointInstruction: TypeAlias = (
+    TakeOver | Inject | WriteManifest | Commit | AbortCheckpoint | DeleteFiles | CheckFolder
+)
+"""What is for the part of a shell that has the job's folder: only a job with one is told any of it."""
+
+JobInstruction: TypeAlias = (
+    Deploy
     | FillStandbys
     | Cancel
     | EndInput
-    | Inject
-    | WriteManifest
-    | Commit
-    | AbortCheckpoint
-    | DeleteFiles
-    | CheckFolder
     | AwaitRoom
     | Prepare
     | Preload
@@ -246,4 +244,7 @@ Instruction: TypeAlias = (
     | WriteEnd
     | End
 )
+"""What is for the shell itself."""
+
+Instruction: TypeAlias = CheckpointInstruction | JobInstruction
 """What the brain wants done."""

@@ -81,7 +81,7 @@ class LocalCheckpoints:
         self._preloaded: dict[Place, Preloaded] = {}
         self._garbage: list[say.DeleteFiles] = []
 
-    def carry_out(self, instruction: say.Instruction) -> None:
+    def carry_out(self, instruction: say.CheckpointInstruction) -> None:
         """Carry out an instruction of the brain when its mail is delivered."""
         post = self._mail.post
         match instruction:
@@ -99,8 +99,6 @@ class LocalCheckpoints:
                 post(MailKind.DELETE, partial(self._delete, instruction))
             case say.CheckFolder(request, directory):
                 post(MailKind.CHECK_FOLDER, partial(self._check_folder, request, directory))
-            case say.WriteEnd():
-                post(MailKind.WRITE_END, partial(self._write_end, instruction))
 
     def _report(self, kind: MailKind, event: ev.Event) -> None:
         self._mail.post(kind, partial(self._handle, event))
@@ -177,7 +175,8 @@ class LocalCheckpoints:
             checked = ev.FolderRefused(request, error)
         self._report(MailKind.REPORT, checked)
 
-    def _write_end(self, write: say.WriteEnd) -> None:
+    def write_end(self, write: say.WriteEnd) -> None:
+        """Write down how the job has ended, and remove what is not kept."""
         problem = ""
         try:
             self._store.finish(write.epoch, write.status.value, write.message, retains=not write.discards)

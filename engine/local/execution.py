@@ -15,6 +15,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from penstock.engine.checkpointing.coordinator import Place
@@ -246,9 +247,9 @@ class LocalExecution:
         assert gate is not None, "who is sent to has a gate"
         return _LocalChannel(
             credit,
-            lambda message, release: gate.put(number, message, release),
-            lambda: self.wake(receiver),
-            lambda: self.wake(sender),
+            partial(gate.put, number),
+            partial(self.wake, receiver),
+            partial(self.wake, sender),
             gate,
             pace_of(graph.config).worth,
         )

@@ -185,12 +185,16 @@ class LocalManager:
         said = self.brain.handle(event, moment)
         self.log.add(event, moment, said)
         for instruction in said:
-            self._carry_out(instruction)
+            if isinstance(instruction, say.CheckpointInstruction):
+                assert self._checkpoints is not None, "only a job with a folder is told to use it"
+                self._checkpoints.carry_out(instruction)
+            else:
+                self._carry_out(instruction)
 
     def _post(self, kind: MailKind, event: ev.Event) -> None:
         self.mail.post(kind, partial(self._handle, event))
 
-    def _carry_out(self, instruction: say.Instruction) -> None:
+    def _carry_out(self, instruction: say.JobInstruction) -> None:
         post = self.mail.post
         match instruction:
             case say.Deploy():
@@ -215,12 +219,12 @@ class LocalManager:
                 self.answers[request] = outcome
             case say.Warn(message):
                 self._warn(message)
+            case say.WriteEnd():
+                assert self._checkpoints is not None, "only a job with a folder is told to use it"
+                post(MailKind.WRITE_END, partial(self._checkpoints.write_end, instruction))
             case say.End():
                 if self._log_writer is not None:
                     self._log_writer.write(self.brain)
-            case _:
-                assert self._checkpoints is not None, "only a job with a folder is told to use it"
-                self._checkpoints.carry_out(instruction)
 
     def _discard_rows(self) -> None:
         if self.brain.layout is not None:

@@ -177,7 +177,8 @@ class BarrierAligner:
 
     def _due(self, now: float) -> list[Barrier]:
         """Begin what can begin, oldest first."""
-        self._hurry_older()
+        if len(self._alignments) > 1:
+            self._hurry_older()
         due = []
         for checkpoint in sorted(self._alignments):
             alignment = self._alignments[checkpoint]

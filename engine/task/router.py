@@ -238,8 +238,10 @@ class Router:
 
     def withdraw(self, checkpoint: int) -> None:
         """Forget the barrier of a checkpoint that was given up, where it waits and a later one may overtake rows."""
-        for buffer in (buffer for edge in self._edges if edge.overtakable for buffer in edge.buffers):
-            buffer.withdraw(checkpoint)
+        for edge in self._edges:
+            if edge.overtakable:
+                for buffer in edge.buffers:
+                    buffer.withdraw(checkpoint)
 
     def holds(self, checkpoint: int) -> bool:
         """Whether the barrier of a checkpoint waits where it may overtake rows."""

@@ -162,7 +162,7 @@ class SourceHead:
         waiting = [one for one in self._ready if not isinstance(one, Barrier) or one.checkpoint != checkpoint]
         self._ready.clear()
         self._ready.extend(waiting)
-        if not any(isinstance(one, Barrier) for one in waiting):
+        if not any(map(_is_barrier, waiting)):
             self.deadline = math.inf
         if self._suspended_by == checkpoint:
             self._suspended_by = None
@@ -208,16 +208,14 @@ class SourceHead:
             waiting = [_unaligned(element) for element in self._ready]
             self._ready.clear()
             self._ready.extend(waiting)
-        barriers = [element for element in self._ready if isinstance(element, Barrier)]
-        if not barriers or (isinstance(self._ready[0], Batch) and not any(map(_is_unaligned, barriers))):
-            return None
-        return self._give()
+        is_urgent = _is_unaligned if isinstance(self._ready[0], Batch) else _is_barrier
+        return self._give() if any(map(is_urgent, self._ready)) else None
 
     def _give(self) -> tuple[int, Element]:
         element = self._ready.popleft()
         if isinstance(element, Barrier):
             self._newest = max(self._newest, element.checkpoint)
-            if not any(isinstance(waiting, Barrier) for waiting in self._ready):
+            if not any(map(_is_barrier, self._ready)):
                 self.deadline = math.inf
             if element.kind is SnapshotKind.SUSPEND:
                 self._suspended_by = element.checkpoint
@@ -337,8 +335,12 @@ def _position(reader: SourceReader) -> str:
     return json.dumps(reader.position(), sort_keys=True)
 
 
-def _is_unaligned(barrier: Barrier) -> bool:
-    return barrier.mode is CheckpointMode.UNALIGNED
+def _is_barrier(element: Element) -> bool:
+    return isinstance(element, Barrier)
+
+
+def _is_unaligned(element: Element) -> bool:
+    return isinstance(element, Barrier) and element.mode is CheckpointMode.UNALIGNED
 
 
 def _unaligned(element: Element) -> Element:

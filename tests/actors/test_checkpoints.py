@@ -44,7 +44,7 @@ class FakeStore:
 
 
 def carried_out(
-    *instructions: say.Instruction,
+    *instructions: say.CheckpointInstruction | say.WriteEnd,
     store: FakeStore | None = None,
     discard_rows: Callable[[], Sequence[str]] = lambda: (),
     **actors: FakeActor,
@@ -60,7 +60,10 @@ def carried_out(
         folder = JobFolder(store or FakeStore(), "job")  # type: ignore[arg-type]
         checkpoints = Checkpoints(folder, "numbers", execution, heard.append, discard_rows)
         for instruction in instructions:
-            checkpoints.carry_out(instruction)
+            if isinstance(instruction, say.WriteEnd):
+                checkpoints.write_end(instruction)
+            else:
+                checkpoints.carry_out(instruction)
         while others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others)
 

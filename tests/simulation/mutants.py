@@ -145,7 +145,7 @@ def _fence_nobody(patch: Patch) -> None:
 
 def _list_before_claiming(patch: Patch) -> None:
     def claim(self: Any) -> Claim:
-        blobs = self._blobs()
+        blobs = self._blobs
         retained = store.counted_checkpoints(blobs)
         epoch = self._create_claim(blobs)
         if (ended := store.ended_by(blobs)) is not None:
@@ -288,7 +288,7 @@ def _end_before_all_have_committed(patch: Patch) -> None:
 
 def _tell_of_the_end_once(patch: Patch) -> None:
     def tick(self: Any, now: Any) -> None:
-        self._obey(self.coordinator.tick(now.monotonic, now.ms), now)
+        self._carry_out(self.coordinator.tick(now.monotonic, now.ms), now)
 
     patch.setattr(JobCheckpoints, "tick", tick)
 
