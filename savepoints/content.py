@@ -99,10 +99,8 @@ def write_synced(file: str, data: Data) -> None:
 
 def unlink(file: str) -> None:
     """Remove a file if it is there."""
-    try:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(file)
-    except (FileNotFoundError, NotADirectoryError):
-        return
 
 
 def sync_folder(folder: str) -> None:

@@ -65,7 +65,8 @@ class _Files:
     """
 
     blobs: BlobStore
-    name: Callable[[str, int, str], str]
+    name: Callable[[str, int, int, int, int, int, str], str]
+    place: tuple[int, int, int, int]
     numbers: Iterator[int]
     uploads: int
     routes: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class _Files:
     def write(self, uid: str, data: Data, suffix: str = "arrow", sha256: str | None = None) -> FileHandle:
         """Write a file of the operator (or exchange) `uid`."""
         known = sha256 or sha256_of(data)
-        path = self.name(known, next(self.numbers), suffix)
+        path = self.name(known, *self.place, next(self.numbers), suffix)
         handle = write_file(self.blobs, f"{self.routes[uid]}/{path}" if uid in self.routes else path, data, known)
         self.written.append(handle)
         return handle
@@ -188,17 +189,11 @@ class CheckpointWriter:
                 self._tables[operator.uid, name] = TableHistory({restored: table})
 
     def _files(self, barrier: Barrier) -> _Files:
-        is_checkpoint = barrier.kind is SnapshotKind.CHECKPOINT
-        attempt, task, subtask = self._place
-
-        def name(sha256: str, number: int, suffix: str) -> str:
-            make = self._paths.shared if is_checkpoint else self._paths.savepoint_data
-            return make(sha256, barrier.checkpoint, attempt, task, subtask, number, suffix)
-
-        if is_checkpoint:
-            return _Files(self._blobs, name, self._numbers, self._uploads, self._routes)
+        paths, place = self._paths, (barrier.checkpoint, *self._place)
+        if barrier.kind is SnapshotKind.CHECKPOINT:
+            return _Files(self._blobs, paths.shared, place, self._numbers, self._uploads, self._routes)
         assert barrier.target is not None, "savepoints are triggered with their folder"
-        return _Files(self._open_blobs(barrier.target), name, self._numbers, self._uploads)
+        return _Files(self._open_blobs(barrier.target), paths.savepoint_data, place, self._numbers, self._uploads)
 
     def _take(self, capture: TaskCapture) -> None:
         """Take all that the capture holds, before anything can fail."""

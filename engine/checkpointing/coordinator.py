@@ -295,7 +295,7 @@ class CheckpointCoordinator:
             now, now_ms: monotonic seconds, civil time.
         """
         pending = self._pending.get(checkpoint)
-        if pending is None or pending.attempt != attempt:
+        if pending is None or pending.attempt.number != attempt:
             return self._discard(checkpoint, handle)
         outcome = pending.acknowledge(place, handle, now_ms)
         if outcome is not Acknowledgement.SUCCESS:
@@ -314,7 +314,7 @@ class CheckpointCoordinator:
     ) -> tuple[Acknowledgement, list[Instruction]]:
         """A subtask cannot take its part, for the reason `message`: the checkpoint is aborted."""
         pending = self._pending.get(checkpoint)
-        if pending is None or pending.attempt != attempt:
+        if pending is None or pending.attempt.number != attempt:
             known = 1 <= checkpoint < self._next
             return Acknowledgement.DISCARDED if known else Acknowledgement.UNKNOWN, []
         outcome = pending.decline(place)
@@ -375,9 +375,7 @@ class CheckpointCoordinator:
             return None
         if self._queue or self._stopping():
             return None
-        under_way = sum(
-            1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt == attempt.number
-        )
+        under_way = sum(1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt is attempt)
         limit = 1 if config.min_pause_ms else config.max_concurrent
         if under_way >= limit or not self._may_follow():
             return None
@@ -417,16 +415,8 @@ class CheckpointCoordinator:
         else:
             self._savepoints.add(request.number)
         barrier = barrier_of(request, self._config, max(pins, default=0))
-        self._pending[request.number] = PendingCheckpoint(
-            barrier=barrier,
-            attempt=attempt.number,
-            places=attempt.places,
-            split_parallelism=attempt.split_parallelism,
-            pins=pins,
-            triggered=now,
-            triggered_ms=now_ms,
-            deadline=now + self._config.timeout_ms / 1000,
-        )
+        deadline = now + self._config.timeout_ms / 1000
+        self._pending[request.number] = PendingCheckpoint(barrier, attempt, pins, now, now_ms, deadline)
         return Trigger(barrier, attempt.places, request.directory)
 
     # Outcomes
@@ -441,14 +431,14 @@ class CheckpointCoordinator:
             job_id=self._job_id,
             job_name=self._job_name,
             checkpoint=pending.number,
-            attempt=pending.attempt,
+            attempt=pending.attempt.number,
             kind=pending.kind,
             mode=pending.barrier.mode,
             max_parallelism=self._max_parallelism,
             triggered_ms=pending.triggered_ms,
             completed_ms=pending.acknowledged_ms,
             subtasks=pending.handles,
-            split_parallelism=pending.split_parallelism,
+            split_parallelism=pending.attempt.split_parallelism,
             story=self._story(pending),
         )
         self._storing[pending.number] = completed
@@ -482,7 +472,7 @@ class CheckpointCoordinator:
         self._history.on_aborted(pending.record(now, reason, message), pending.parts)
         text = f"{pending.kind.noun} {pending.number} was aborted, as {reason.value}: {message}"
         # Subtasks outlive their attempt where only a region of the job failed: they must not wait for it for ever.
-        answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, pending.places)]
+        answer: list[Instruction] = [NotifyAborted(pending.number, reason, text, pending.attempt.places)]
         stored = self._storing.pop(pending.number, None)
         if pending.kind is not SnapshotKind.CHECKPOINT:
             files = distinct(file for handle in pending.handles for file in handle.files())
@@ -533,7 +523,7 @@ class CheckpointCoordinator:
 
     def _count_failure(self, pending: PendingCheckpoint, reason: AbortReason, text: str) -> list[Instruction]:
         attempt, tolerable = self._attempt, self._config.tolerable_failures
-        if reason not in COUNTED or attempt is None or attempt.number != pending.attempt or attempt.failing:
+        if reason not in COUNTED or attempt is not pending.attempt or pending.attempt.failing:
             return []
         self._failures += 1
         if tolerable is None or self._failures <= tolerable:
@@ -557,7 +547,7 @@ class CheckpointCoordinator:
 
     def _add_files(self, pending: PendingCheckpoint, handle: SubtaskHandle) -> Size:
         if pending.kind is SnapshotKind.CHECKPOINT:
-            return self._retained.add_files(pending.number, handle)
+            return self._retained.files.add(pending.number, handle.files())
         total = sum(file.length for file in distinct(handle.files()))
         return Size(total, total)
 
@@ -571,8 +561,7 @@ class CheckpointCoordinator:
 
     def _places(self, pending: PendingCheckpoint) -> Sequence[Place]:
         """Its subtasks, if their attempt still runs: those of another have nothing of it to commit."""
-        runs = self._attempt is not None and self._attempt.number == pending.attempt
-        return pending.places if runs else ()
+        return pending.attempt.places if pending.attempt is self._attempt else ()
 
     def _lateness(self, pending: PendingCheckpoint) -> str:
         return f"timeout_ms is {self._config.timeout_ms}; {pending.progress()}"

@@ -52,17 +52,8 @@ class CheckpointRecord:
 
     def to_text(self) -> str:
         """In about 60 bytes, as it goes into a manifest; of the message no more than a line."""
-        values = [
-            self.checkpoint,
-            self.kind.value,
-            self.attempt,
-            self.triggered_ms,
-            round(self.duration, 4),
-            self.acknowledged,
-            self.subtasks,
-            self.size.total,
-            self.size.new,
-        ]
+        values = [self.checkpoint, self.kind.value, self.attempt, self.triggered_ms, round(self.duration, 4)]
+        values += [self.acknowledged, self.subtasks, *self.size]
         if self.reason is not None:
             values += [self.reason.name, self.message.partition("\n")[0][:LONGEST_MESSAGE]]
         return json.dumps(values, separators=(",", ":"))

@@ -114,9 +114,7 @@ class PendingCheckpoint:
 
     Args:
         barrier: its number, kind and mode.
-        attempt: in which it was triggered.
-        places: the subtasks that take part, each once.
-        split_parallelism: as in `CompletedCheckpoint`.
+        attempt: in which it was triggered; all its subtasks take part.
         pins: the completed checkpoints to whose files it may refer.
         triggered: monotonic seconds.
         triggered_ms: civil time.
@@ -129,9 +127,7 @@ class PendingCheckpoint:
     """
 
     barrier: Barrier
-    attempt: int
-    places: Sequence[Place]
-    split_parallelism: Mapping[str, int]
+    attempt: Attempt
     pins: Sequence[int]
     triggered: float
     triggered_ms: int
@@ -144,7 +140,7 @@ class PendingCheckpoint:
     _handles: dict[Place, SubtaskHandle] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        self._missing = set(self.places)
+        self._missing = set(self.attempt.places)
 
     @property
     def number(self) -> int:
@@ -161,8 +157,8 @@ class PendingCheckpoint:
 
     @property
     def handles(self) -> tuple[SubtaskHandle, ...]:
-        """What has been acknowledged, in the order of `places`."""
-        return tuple(self._handles[place] for place in self.places if place in self._handles)
+        """What has been acknowledged, in the order of the subtasks."""
+        return tuple(self._handles[place] for place in self.attempt.places if place in self._handles)
 
     def acknowledge(self, place: Place, handle: SubtaskHandle, now_ms: int) -> Acknowledgement:
         """Take the part of one subtask, unless it is there already."""
@@ -182,8 +178,8 @@ class PendingCheckpoint:
 
     @property
     def parts(self) -> tuple[CheckpointPart, ...]:
-        """What each subtask has done for it, in the order of `places`."""
-        return tuple(self._parts.get(place) or CheckpointPart(*place) for place in self.places)
+        """What each subtask has done for it, in the order of the subtasks."""
+        return tuple(self._parts.get(place) or CheckpointPart(*place) for place in self.attempt.places)
 
     def decline(self, place: Place) -> Acknowledgement:
         """What a subtask's word that it cannot take its part means: SUCCESS if it ends the checkpoint."""
@@ -206,7 +202,7 @@ class PendingCheckpoint:
 
         Example: `2 of 4 subtasks had acknowledged; missing: task 1 subtask 0, task 3 subtask 1`.
         """
-        text = f"{len(self._handles)} of {len(self.places)} subtasks had acknowledged"
+        text = f"{len(self._handles)} of {len(self.attempt.places)} subtasks had acknowledged"
         if not self._missing:
             return text
         named = [f"task {task} subtask {index}" for task, index in sorted(self._missing)[:NAMED_PLACES]]
@@ -218,11 +214,11 @@ class PendingCheckpoint:
         return CheckpointRecord(
             checkpoint=self.number,
             kind=self.kind,
-            attempt=self.attempt,
+            attempt=self.attempt.number,
             triggered_ms=self.triggered_ms,
             duration=now - self.triggered,
             acknowledged=len(self._handles),
-            subtasks=len(self.places),
+            subtasks=len(self.attempt.places),
             size=self.size,
             reason=reason,
             message=message,

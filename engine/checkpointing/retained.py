@@ -7,6 +7,7 @@ Flink calls it the store of completed checkpoints.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -19,15 +20,18 @@ class RetainedCheckpoints:
     Args:
         checkpoints: those that are there, oldest first.
         most: how many are kept.
+
+    Attributes:
+        files: of all these checkpoints, and of those under way between `begin` and `add` or `release`.
     """
 
     def __init__(self, checkpoints: Sequence[CompletedCheckpoint], most: int) -> None:
         self._kept = list(checkpoints)
         self._most = most
-        self._files = SharedFiles()
+        self.files = SharedFiles()
         for checkpoint in checkpoints:
-            self._files.open(checkpoint.checkpoint)
-            self._files.add(checkpoint.checkpoint, checkpoint.files())
+            self.files.open(checkpoint.checkpoint)
+            self.files.add(checkpoint.checkpoint, checkpoint.files())
         # What subtasks may be restored from, or have completed since: they may refer to its files, retained or not.
         self._bases: tuple[int, ...] = ()
         self.rebase()
@@ -44,15 +48,11 @@ class RetainedCheckpoints:
 
     def begin(self, checkpoint: int, incremental: bool) -> tuple[int, ...]:
         """A checkpoint begins, whose files may be those of others: these are held until `add` or `release`."""
-        self._files.open(checkpoint)
+        self.files.open(checkpoint)
         bases = self._bases if incremental else ()
         for base in bases:
-            self._files.hold(base)
+            self.files.hold(base)
         return bases
-
-    def add_files(self, checkpoint: int, handle: SubtaskHandle) -> Size:
-        """A checkpoint that is under way refers to what a subtask has written; returns its size."""
-        return self._files.add(checkpoint, handle.files())
 
     def add(
         self, completed: CompletedCheckpoint, bases: Sequence[int], runs: bool
@@ -73,7 +73,7 @@ class RetainedCheckpoints:
 
     def release(self, *checkpoints: int) -> list[FileHandle]:
         """Hold these checkpoints no longer; returns the files that nobody refers to any more."""
-        return [file for checkpoint in checkpoints for file in self._files.release(checkpoint)]
+        return [file for checkpoint in checkpoints for file in self.files.release(checkpoint)]
 
     def rebase(self) -> list[FileHandle]:
         """All subtasks begin from the newest one: what only they referred to is returned."""
@@ -81,12 +81,12 @@ class RetainedCheckpoints:
 
     def unreferenced(self, handle: SubtaskHandle) -> list[FileHandle]:
         """What a subtask has written and no checkpoint refers to."""
-        return self._files.unreferenced(handle.files())
+        return self.files.unreferenced(handle.files())
 
     def _rebase(self, bases: tuple[int, ...]) -> list[FileHandle]:
         before, self._bases = self._bases, bases
         for base in bases:
-            self._files.hold(base)
+            self.files.hold(base)
         return self.release(*before)
 
 
@@ -111,7 +111,7 @@ class SharedFiles:
     """
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._holdings: dict[int, _Holding] = {}
 
     def open(self, checkpoint: int) -> None:
@@ -126,10 +126,9 @@ class SharedFiles:
             if file.path in held:
                 continue
             held[file.path] = file
-            others = counts.get(file.path, 0)
-            counts[file.path] = others + 1
+            counts[file.path] += 1
             total += file.length
-            new += 0 if others else file.length
+            new += file.length if counts[file.path] == 1 else 0
         return Size(total, new)
 
     def hold(self, checkpoint: int) -> None:
@@ -143,7 +142,11 @@ class SharedFiles:
         if holding.holders:
             return []
         del self._holdings[checkpoint]
-        return [file for file in holding.files.values() if self._forget(file.path)]
+        self._counts.subtract(holding.files.keys())
+        gone = [file for path, file in holding.files.items() if not self._counts[path]]
+        for file in gone:
+            del self._counts[file.path]
+        return gone
 
     def unreferenced(self, files: Iterable[FileHandle]) -> list[FileHandle]:
         """Those of `files` that no checkpoint refers to, each once."""
@@ -151,11 +154,3 @@ class SharedFiles:
 
     def __len__(self) -> int:
         return len(self._counts)
-
-    def _forget(self, path: str) -> bool:
-        left = self._counts[path] - 1
-        if left:
-            self._counts[path] = left
-            return False
-        del self._counts[path]
-        return True

@@ -124,7 +124,7 @@ def _count_acknowledgements(patch: Patch) -> None:
 
     patch.setattr(PendingCheckpoint, "__init__", _resetting(PendingCheckpoint.__init__, counts))
     patch.setattr(PendingCheckpoint, "acknowledge", acknowledge)
-    patch.setattr(PendingCheckpoint, "is_open", property(lambda self: counts[id(self)] < len(self.places)))
+    patch.setattr(PendingCheckpoint, "is_open", property(lambda self: counts[id(self)] < len(self.attempt.places)))
 
 
 def _resetting(original: Any, counts: dict[int, int]) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
-from penstock.engine.checkpointing.pending import TRANSITIONS, PendingCheckpoint, Phase
+from penstock.engine.checkpointing.pending import TRANSITIONS, Attempt, PendingCheckpoint, Phase
 from penstock.engine.elements import Barrier
 from tests.engine.checkpointing.coordinator_driver import handle_of
 
@@ -19,7 +20,8 @@ ROUTES = {
 
 
 def pending(subtasks: int = 2) -> PendingCheckpoint:
-    return PendingCheckpoint(Barrier(7), 1, [(1, i) for i in range(subtasks)], {}, (), 0.0, 0, 10.0)
+    attempt = Attempt(1, tuple((1, i) for i in range(subtasks)), {}, due=math.inf)
+    return PendingCheckpoint(Barrier(7), attempt, (), 0.0, 0, 10.0)
 
 
 @pytest.mark.parametrize(("begin", "end"), list(itertools.product(Phase, Phase)))
