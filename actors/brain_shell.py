@@ -21,7 +21,7 @@ from penstock.actors.client_view import JobReport
 from penstock.actors.deaths import remark
 from penstock.actors.execution import Execution
 from penstock.actors.log_writer import LogWriter
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.clock import SystemClock
 from penstock.engine.errors import NoRoomError, PenstockError, WorkerLostError, located

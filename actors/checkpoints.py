@@ -19,8 +19,8 @@ from penstock.actors.capture_writer import Declined
 from penstock.actors.execution import Execution
 from penstock.actors.preloading import preload
 from penstock.actors.running_task import Restore
-from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointError, PenstockError

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.job.status import JobStatus

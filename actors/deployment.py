@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.actors.running_task import Deployment, Restore, Target
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.rewiring import OutputChannels
 

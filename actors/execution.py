@@ -28,7 +28,7 @@ from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
 from penstock.actors.task_log import LogLine
 from penstock.actors.warm_processes import WarmProcesses
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph

@@ -33,8 +33,8 @@ from penstock.actors.recorded_commands import RecordedCommand
 from penstock.actors.stacks import Stack
 from penstock.actors.tail import StreamRoute
 from penstock.actors.task_log import LogLine
-from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.history import CheckpointPart
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev

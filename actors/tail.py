@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.actors.live_state import answers_of, one_called, subtask_actors
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import ConfigurationError, JobError, StateError
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, TappedRows, newest_of_all

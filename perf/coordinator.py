@@ -20,16 +20,9 @@ from typing import Final, TypeVar
 
 from penstock.actors.job_manager import COLLECTOR
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.coordinator import (
-    CheckpointCoordinator,
-    Delete,
-    Instruction,
-    NotifyComplete,
-    Place,
-    Store,
-    Trigger,
-)
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.handles import FileHandle, OperatorHandle, SegmentHandle, SubtaskHandle, TableHandle
+from penstock.engine.checkpointing.instructions import Delete, Instruction, NotifyComplete, Place, Store, Trigger
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.state.snapshot import Redistribution
 from penstock.savepoints.paths import JobPaths

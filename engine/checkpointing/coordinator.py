@@ -44,22 +44,6 @@ from penstock.engine.checkpointing.retained import RetainedCheckpoints
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 
-__all__ = [
-    "AbortReason",
-    "Acknowledgement",
-    "CheckpointCoordinator",
-    "CheckpointRecord",
-    "CheckpointStatistics",
-    "Delete",
-    "FailJob",
-    "Instruction",
-    "NotifyAborted",
-    "NotifyComplete",
-    "Place",
-    "Store",
-    "Trigger",
-]
-
 COUNTED: Final = frozenset({AbortReason.TIMEOUT, AbortReason.DECLINED, AbortReason.STORE_FAILED})
 """The failures that fail the job when too many come in a row."""
 

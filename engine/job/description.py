@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from penstock.engine.checkpointing.coordinator import CheckpointRecord
+from penstock.engine.checkpointing.history import CheckpointRecord
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
 from penstock.engine.job.brain import JobBrain

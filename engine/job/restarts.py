@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.engine.checkpointing.coordinator import Place
 from penstock.engine.checkpointing.handles import JobStory
 from penstock.engine.checkpointing.history import STORED
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.job.events import Moment
 
 KEPT: Final = 100

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from penstock.engine.checkpointing.coordinator import Place
-from penstock.engine.checkpointing.instructions import AbortReason
+from penstock.engine.checkpointing.instructions import AbortReason, Place
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import JobFolder, JobStore, RestorePlan, SubtaskWriter

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.errors import NoRoomError, PenstockError, located
 from penstock.engine.graph.physical import PhysicalGraph

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.clock import Clock
 from penstock.engine.exchange.outputs import Channel, Message

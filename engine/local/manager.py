@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import JobFolder, JobStore
 from penstock.engine.clock import Clock
 from penstock.engine.errors import PenstockError, located

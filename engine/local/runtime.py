@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import JobFolder
 from penstock.engine.client_rows import EpochTagger, HeldRows
 from penstock.engine.clock import Clock

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.physical import JobProgram

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest, describe_request
 from penstock.engine.job.events import CancelJob, DrainJob, RescaleJob, StopJob, TakeCheckpoint, TakeSavepoint

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import NoRoomError, WorkerLostError
 from penstock.engine.job.layout import Layout
 from penstock.testing.simulation.faults import Dice

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.coordinator import (
-    Acknowledgement,
-    CheckpointCoordinator,
-    Delete,
-    Instruction,
-    Place,
-    Store,
-    Trigger,
-)
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.handles import (
     CompletedCheckpoint,
     FileHandle,
@@ -23,6 +15,7 @@ from penstock.engine.checkpointing.handles import (
     SubtaskHandle,
     TableHandle,
 )
+from penstock.engine.checkpointing.instructions import Acknowledgement, Delete, Instruction, Place, Store, Trigger
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.snapshot import Redistribution
 

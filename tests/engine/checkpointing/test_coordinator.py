@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.checkpointing.coordinator import (
+from penstock.engine.checkpointing.handles import Size
+from penstock.engine.checkpointing.history import PARTS_KEPT, CheckpointPart
+from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Acknowledgement,
     FailJob,
@@ -13,8 +15,6 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.handles import Size
-from penstock.engine.checkpointing.history import PARTS_KEPT, CheckpointPart
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import (

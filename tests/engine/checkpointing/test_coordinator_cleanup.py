@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from penstock.engine.checkpointing.coordinator import AbortReason, Acknowledgement, Delete, NotifyAborted
+from penstock.engine.checkpointing.instructions import AbortReason, Acknowledgement, Delete, NotifyAborted
 from penstock.engine.elements import SnapshotKind
 from tests.engine.checkpointing.coordinator_driver import (
     BYTES,

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.engine.checkpoint_config import CheckpointConfig
-from penstock.engine.checkpointing.coordinator import (
+from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.checkpointing.handles import CompletedCheckpoint
+from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Acknowledgement,
-    CheckpointCoordinator,
     Delete,
     FailJob,
     Instruction,
@@ -25,7 +26,6 @@ from penstock.engine.checkpointing.coordinator import (
     Store,
     Trigger,
 )
-from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
 from tests.engine.checkpointing.coordinator_driver import CHECKPOINT, SAVEPOINT, SUSPEND, handle_of, paths_of

@@ -17,7 +17,7 @@ from penstock.engine.checkpoint_config import (
     NoRestart,
     RestartStrategy,
 )
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.config import JobConfig
 from penstock.engine.exchange.partitioners import Broadcast, Forward, Hash, Partitioner, Rebalance, Rescale
 from penstock.engine.graph.physical import Exchange, PhysicalGraph, TaskPlan

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from penstock.engine.checkpointing.coordinator import Place
+from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.restored import RestoredTask, share_in_flight
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.clock import ManualClock
