@@ -88,7 +88,7 @@ def _members_of(value: Any) -> Any:
     """A dataclass as its members, but for those that tell no two apart; an enum as its value."""
     if isinstance(value, enum.Enum):
         return value.value
-    names, take = _taken_apart(type(value))
+    names, take = _taken_apart(value.__class__)
     return dict(zip(names, take(value), strict=True))
 
 
