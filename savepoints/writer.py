@@ -103,8 +103,9 @@ class _Files:
 
     def remove_written(self) -> None:
         """Nothing will refer to them; what cannot be removed now stays behind."""
-        with contextlib.suppress(CheckpointError):
-            self.blobs.delete([handle.path for handle in self.written])
+        if self.written:
+            with contextlib.suppress(CheckpointError):
+                self.blobs.delete([handle.path for handle in self.written])
 
 
 class CheckpointWriter:
