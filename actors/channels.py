@@ -1,10 +1,11 @@
 """Both ends of a channel between two actors.
 
-The sender calls `push` on the receiving actor and counts the call as a credit in use until its result is back; the
-receiver lets the call return only when its loop has taken the message. Nothing else limits or orders the traffic: actor
-calls may overtake each other, so each message carries a sequence number and the receiver puts them in order. A
-message that is not large is pickled here and travels within its call: Ray would take longer over it, and would put what
-is larger than 100 KiB into its object store (docs/adr/0033).
+The sender pushes a message to the receiving actor and counts it as a credit in use until the answer is back; the
+receiver answers only when its loop has taken the message. Nothing else limits or orders the traffic: pushes may
+overtake each other, so each message carries a sequence number and the receiver puts them in order. A message that is
+not large is pickled here, and goes through a socket to a process on the same machine (docs/adr/0076). To others it
+travels within a call of the actor: Ray would take longer over it, and would put what is larger than 100 KiB into its
+object store (docs/adr/0033).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 from ray.exceptions import ActorDiedError
 
+from penstock.actors.links import Link, Reply, connected
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -38,7 +40,7 @@ Pushed: TypeAlias = tuple[int, int, int, Message]
 
 
 class Push(Protocol):
-    """Calls `push` on the receiving actor; the future ends when the receiver has taken the message.
+    """Pushes a message to the receiving actor; the future ends when the receiver has taken it.
 
     It gives the rows that the receiver wants to have under way from now on; None from one that has ended.
     """
@@ -50,17 +52,29 @@ class Push(Protocol):
 
 def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
     """The arguments of a call of `push`: bytes in pieces, unless the message is large; see `unpacked`."""
+    data = _pickled(pushed)
+    if data is None:
+        return [pushed]
+    return _pieces(data)
+
+
+def _pieces(data: bytes) -> list[bytes]:
+    return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
+
+
+def _pickled(pushed: Pushed) -> bytes | None:
+    """The message in bytes; None: it is large, or Ray has to pickle it."""
     batches = [element for element in pushed[-1] if isinstance(element, Batch)]
     if sum(map(_held_bytes, batches)) > _PACKED_BYTES:
-        return [pushed]
+        return None
     if any(_hold_extension(batch.data.schema.types) for batch in batches):
         # Pickle would want its class there, which the program may have defined; Ray sends what the type is stored as.
-        return [pushed]
+        return None
     data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
     if len(data) > 2 * _PACKED_BYTES:
         # Columns that share their memory are written once each.
-        return [pushed]
-    return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
+        return None
+    return data
 
 
 def _hold_extension(types: Iterable[pa.DataType]) -> bool:
@@ -91,6 +105,87 @@ def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
     data = b"".join(piece for piece in arguments if isinstance(piece, bytes))
     pushed: Pushed = pickle.loads(data)  # noqa: S301  Ray would unpickle it as well
     return pushed
+
+
+class Pusher:
+    """Pushes the messages of one channel: what is small through a link, where the receiver is on this machine.
+
+    Args:
+        peer: the receiving actor.
+        attempt: what runs there.
+        channel: the channel's number there.
+        loop: of this process.
+    """
+
+    def __init__(self, peer: Any, attempt: int, channel: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._peer = peer
+        self._where = attempt, channel
+        self._loop = loop
+        self._link: Link | None = None
+        self._sought = False
+        self._waiting: deque[Future[float | None]] = deque()
+
+    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
+        """Push message number `sequence`; by one thread."""
+        if not self._sought:
+            self._sought = True
+            if (connection := connected(self._peer._actor_id.hex())) is not None:
+                self._link = Link(connection, self._loop, self._on_answer, self._on_lost)
+        pushed = (*self._where, sequence, message)
+        data = _pickled(pushed)
+        link = self._link
+        if link is None or data is None:
+            arguments: Sequence[Pushed | bytes] = [pushed] if data is None else _pieces(data)
+            call: Future[float | None] = self._peer.push.remote(*arguments).future()
+            return call
+        answer: Future[float | None] = Future()
+        self._waiting.append(answer)
+        if not link.send(data):
+            self._loop.call_soon_threadsafe(self._on_lost)
+        return answer
+
+    def _on_answer(self, frame: bytes) -> None:
+        answer = pickle.loads(frame)  # noqa: S301  from a process of the same user
+        if isinstance(answer, str):
+            self._waiting.popleft().set_exception(WorkerLostError(answer))
+        else:
+            # All that counts is how many have been taken, and what the last one said.
+            self._waiting.popleft().set_result(answer)
+
+    def _on_lost(self) -> None:
+        """The link has ended: the receiver has died, or has lost what it has not answered."""
+        self._link = None
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not waiting:
+            return
+
+        def fail(ping: Future[None]) -> None:
+            error = ping.exception() or WorkerLostError("its connection has ended")
+            for answer in waiting:
+                answer.set_exception(error)
+
+        self._peer.ping.remote().future().add_done_callback(fail)
+
+    def close(self) -> None:
+        """End the link; behind the last push, on the event loop."""
+        if self._link is not None:
+            self._link.close()
+
+
+class Take(Protocol):
+    """Gives a message to what runs; `answer` is called by any thread, once, as the result of `push` is given."""
+
+    def __call__(self, pushed: Pushed, answer: Callable[[float | None], object]) -> None:
+        """Take it."""
+        ...
+
+
+def take_frame(frame: bytes, reply: Reply, take: Take) -> None:
+    """Take a message that came through a link, and answer as `Pusher` reads it."""
+    try:
+        take(unpacked([frame]), lambda wanted: reply(pickle.dumps(wanted)))
+    except Exception as error:
+        reply(pickle.dumps(f"{type(error).__name__}: {error}"))
 
 
 class SendingEnd:

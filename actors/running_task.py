@@ -13,14 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
-from penstock.actors.channels import Push, ReceivingEnd, SendingEnd, packed
+from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
@@ -151,7 +150,8 @@ class RunningTask:
         self._reported = asyncio.Event()
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
-        self._untaken: set[asyncio.Future[None]] = set()
+        self._untaken: set[Callable[[], None]] = set()
+        self._pushers: list[Pusher] = []
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
@@ -196,7 +196,8 @@ class RunningTask:
     def _sending_end(self, target: Target) -> SendingEnd:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
-        push = _pusher(target.actor, target.attempt, target.channel)
+        push = Pusher(target.actor, target.attempt, target.channel, self._loop)
+        self._pushers.append(push)
         return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
 
     def _wake_for_credit(self) -> None:
@@ -236,7 +237,7 @@ class RunningTask:
 
         def command() -> None:
             act()
-            self._loop.call_soon_threadsafe(_resolve, done)
+            self._loop.call_soon_threadsafe(_resolve, done, None)
 
         self._command(command)
         await asyncio.wait([done, self._closed], return_when=asyncio.FIRST_COMPLETED)
@@ -265,6 +266,8 @@ class RunningTask:
         if self._thread is not None:
             # The thread reports its end just before it returns: until then it holds the task and its state.
             self._thread.join()
+        for pusher in self._pushers:
+            pusher.close()
 
     async def watch(self, seen: int) -> Sequence[Report]:
         """The reports behind the first `seen` ones; waits for some. None once the attempt is over."""
@@ -285,7 +288,7 @@ class RunningTask:
         try:
             self._open()
             self._is_open = True
-            self._loop.call_soon_threadsafe(_resolve, self._opened)
+            self._loop.call_soon_threadsafe(_resolve, self._opened, None)
             self._step_to_the_end()
         except BaseException as raised:
             error = raised
@@ -369,8 +372,10 @@ class RunningTask:
         for buffer in self._results.values():
             buffer.arrived.set()
         # Calls that nobody will answer any more must not fill the actor, which may be deployed again.
-        for waiting in (self._opened, self._closed, *self._untaken):
-            _resolve(waiting)
+        for waiting in (self._opened, self._closed):
+            _resolve(waiting, None)
+        for release in list(self._untaken):
+            release()
         self._reported.set()
         for checkpoint in list(self._answers):
             self._answer(checkpoint, Declined("the subtask has ended"))
@@ -392,20 +397,26 @@ class RunningTask:
         Returns:
             How many rows the task wants to have under way on the channel; None where it has ended.
         """
+        taken: asyncio.Future[float | None] = self._loop.create_future()
+
+        def answer(wanted: float | None) -> None:
+            self._loop.call_soon_threadsafe(_resolve, taken, wanted)
+
+        self.take(channel, sequence, message, answer)
+        return await taken
+
+    def take(self, channel: int, sequence: int, message: Message, answer: Callable[[float | None], object]) -> None:
+        """Take a message; `answer` is called with what `push` returns, when it would, by any thread."""
         if self._closed.done():
-            return None
-        taken: asyncio.Future[None] = self._loop.create_future()
+            answer(None)
+            return
 
         def release() -> None:
-            self._loop.call_soon_threadsafe(_resolve, taken)
+            self._untaken.discard(release)
+            answer(self._gate.wanted_rows)
 
-        self._untaken.add(taken)
-        try:
-            self._receiving[channel].receive(sequence, message, release)
-            await taken
-        finally:
-            self._untaken.discard(taken)
-        return self._gate.wanted_rows
+        self._untaken.add(release)
+        self._receiving[channel].receive(sequence, message, release)
 
     async def fetch(self, output: int, received: int, seconds: float) -> Fetched:
         """Rows for the client from exchange `output`, which has `received` batches; waits for some up to `seconds`."""
@@ -509,7 +520,7 @@ class RunningTask:
         if self._tapping >= _MOST_TAPS:
             raise StateNotReadyError(f"{_MOST_TAPS} look at subtask {self._deployment.subtask} already; try again")
         come: asyncio.Future[None] = self._loop.create_future()
-        tap = RowTap(rows, enough, lambda: self._loop.call_soon_threadsafe(_resolve, come))
+        tap = RowTap(rows, enough, lambda: self._loop.call_soon_threadsafe(_resolve, come, None))
         self._tapping += 1
         try:
             output = await self._between_steps(lambda: self._task.output(uid, side))
@@ -539,7 +550,7 @@ class RunningTask:
                 answers.append(call())
             except Exception as error:
                 errors.append(located(error, self._name, self._deployment.subtask))
-            self._loop.call_soon_threadsafe(_resolve, answered)
+            self._loop.call_soon_threadsafe(_resolve, answered, None)
 
         self._command(run)
         await asyncio.wait([answered, self._closed], return_when=asyncio.FIRST_COMPLETED)
@@ -576,16 +587,6 @@ def _patience(until: float | None, now: float) -> float | None:
     return None if until is None else min(max(0.0, until - now), _LONGEST_WAIT_SECONDS)
 
 
-def _resolve(waiting: asyncio.Future[None]) -> None:
+def _resolve(waiting: asyncio.Future[_Answered], answer: _Answered) -> None:
     if not waiting.done():
-        waiting.set_result(None)
-
-
-def _pusher(peer: Any, attempt: int, channel: int) -> Push:
-    method = peer.push
-
-    def push(sequence: int, message: Message) -> Future[float | None]:
-        call: Future[float | None] = method.remote(*packed((attempt, channel, sequence, message))).future()
-        return call
-
-    return push
+        waiting.set_result(answer)

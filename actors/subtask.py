@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,8 +18,9 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.capture_writer import Answer, Declined
-from penstock.actors.channels import Pushed, unpacked
+from penstock.actors.channels import Pushed, take_frame, unpacked
 from penstock.actors.lifeline import Address, Lifeline
+from penstock.actors.links import LinkServer, Reply
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
@@ -54,6 +55,7 @@ class SubtaskActor:
         self._used = self._holds_old = False
         self._preloaded: asyncio.Task[Preloaded] | None = None
         self._lifeline: Lifeline | None = None
+        self._links: LinkServer | None = None
         self._log = TaskLog()
         self._log.install()
         keep_memory()
@@ -118,7 +120,26 @@ class SubtaskActor:
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded)
+        self._listen()
         return Process.own()
+
+    def _listen(self) -> None:
+        """Take messages from processes on this machine by links, too."""
+        if self._links is None and ray.is_initialized():
+            actor_id = ray.get_runtime_context().get_actor_id()
+            if actor_id is not None:
+                self._links = LinkServer(actor_id, self._on_frame)
+
+    def _on_frame(self, frame: bytes, reply: Reply) -> None:
+        take_frame(frame, reply, self._take)
+
+    def _take(self, pushed: Pushed, answer: Callable[[float | None], object]) -> None:
+        attempt, channel, sequence, message = pushed
+        running = self._of(attempt)
+        if running is None:
+            answer(None)
+        else:
+            running.take(channel, sequence, message, answer)
 
     async def reset(self) -> None:
         """Close what runs here, and take nothing of it any more; the process stays warm."""

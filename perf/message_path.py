@@ -1,15 +1,17 @@
 """What does a message from one actor to another cost, by each way that Ray has?
 
 A batch of columns is sent, and an answer comes when it has been taken: at a pace, as a job sends small batches, and as
-fast as it goes with four under way. `engine` is what the engine does: calls of an asynchronous actor, into which all
-but large messages are pickled. Beside it: the same in four arguments that Ray pickles; a batch alone as the argument,
-of asynchronous and of plain methods; and the channel of a compiled graph (one message under way, from the driver). CPU
+fast as it goes with four under way. `link` is what the engine does within a machine: all but large messages go through
+sockets. `packed` is what it does between machines: calls of an asynchronous actor, into which they are pickled. Beside
+them: the same in four arguments that Ray pickles; a batch alone as the argument, of asynchronous and of plain methods;
+and the channel of a compiled graph (one message under way, from the driver). CPU
 is that of all processes of the cluster. Run by `python perf/message_path.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 import threading
@@ -29,7 +31,8 @@ import pyarrow as pa
 import ray
 from ray.dag import InputNode
 
-from penstock.actors.channels import Pushed, packed, unpacked
+from penstock.actors.channels import Pushed, Pusher, packed, take_frame, unpacked
+from penstock.actors.links import LinkServer, Reply
 from penstock.engine.elements import Batch
 from perf.processes import ProcessTree
 
@@ -57,6 +60,21 @@ class PackedReceiver:
         return len(unpacked(arguments))
 
 
+class LinkedReceiver(PackedReceiver):
+    """Takes messages through links, too."""
+
+    def __init__(self) -> None:
+        self._links: LinkServer | None = None
+
+    async def listen(self) -> None:
+        """Returns when senders find it."""
+        if self._links is None:
+            self._links = LinkServer(ray.get_runtime_context().get_actor_id() or "", self._on_frame)
+
+    def _on_frame(self, frame: bytes, reply: Reply) -> None:
+        take_frame(frame, reply, lambda pushed, answer: answer(1.0))
+
+
 class PlainReceiver:
     """Takes messages in a thread."""
 
@@ -66,6 +84,8 @@ class PlainReceiver:
 
 Packing: TypeAlias = Callable[[int, pa.RecordBatch], tuple[object, ...]]
 """Of the call that carries message number n."""
+Push: TypeAlias = Callable[[int, pa.RecordBatch], "Future[Any]"]
+"""Sends message number n."""
 
 
 def _alone(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
@@ -80,8 +100,9 @@ def _packed(number: int, message: pa.RecordBatch) -> tuple[object, ...]:
     return tuple(packed((1, 0, number, (Batch(message),))))
 
 
-_CALLS: Final[Sequence[tuple[str, type, Packing]]] = (
-    ("engine", PackedReceiver, _packed),
+_CALLS: Final[Sequence[tuple[str, type, Packing | None]]] = (
+    ("link", LinkedReceiver, None),
+    ("packed", PackedReceiver, _packed),
     ("four arguments", AsyncReceiver, _four),
     ("async actor", AsyncReceiver, _alone),
     ("plain actor", PlainReceiver, _alone),
@@ -91,22 +112,29 @@ _CALLS: Final[Sequence[tuple[str, type, Packing]]] = (
 class Sender:
     """Calls the receiver from another actor, as subtasks call each other."""
 
-    def send(self, receiver: Any, packing: Packing, message: pa.RecordBatch, count: int, pause: float) -> list[float]:
-        """Seconds to the answer of each of `count` messages."""
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def send(
+        self, receiver: Any, packing: Packing | None, message: pa.RecordBatch, count: int, pause: float
+    ) -> list[float]:
+        """Seconds to the answer of each of `count` messages; without a packing they go as the engine sends them."""
         credit, answered = threading.Semaphore(_UNDER_WAY), threading.Semaphore(0)
         seconds: list[float] = []
-        calls: list[Future[int]] = []
+        calls: list[Future[Any]] = []
+        way = self._pushing(receiver) if packing is None else _calling(receiver, packing)
 
         def push() -> None:
             credit.acquire()
             begin = time.monotonic()
 
-            def on_answer(_: Future[int]) -> None:
+            def on_answer(_: Future[Any]) -> None:
                 seconds.append(time.monotonic() - begin)
                 credit.release()
                 answered.release()
 
-            calls.append(receiver.push.remote(*packing(len(calls), message)).future())
+            calls.append(way(len(calls), message))
             calls[-1].add_done_callback(on_answer)
 
         _in_turn(count, pause, push)
@@ -115,6 +143,19 @@ class Sender:
         for call in calls:
             call.result()
         return seconds
+
+    def _pushing(self, receiver: Any) -> Push:
+        ray.get(receiver.listen.remote())
+        pusher = Pusher(receiver, 1, 0, self._loop)
+        return lambda number, message: pusher(number, (Batch(message),))
+
+
+def _calling(receiver: Any, packing: Packing) -> Push:
+    def call(number: int, message: pa.RecordBatch) -> Future[Any]:
+        answer: Future[Any] = receiver.push.remote(*packing(number, message)).future()
+        return answer
+
+    return call
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure_calls(way: str, receiver: type, packing: Packing, message: pa.RecordBatch, count: int) -> None:
+def _measure_calls(way: str, receiver: type, packing: Packing | None, message: pa.RecordBatch, count: int) -> None:
     options = {"num_cpus": 0, **({} if receiver is PlainReceiver else {"max_concurrency": 100})}
     target = ray.remote(receiver).options(**options).remote()
     sender = ray.remote(Sender).options(num_cpus=0).remote()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -124,6 +126,26 @@ def test_cancel_ends_an_endless_job() -> None:
     assert job.status() is JobStatus.CANCELLED
     with pytest.raises(JobCancelledError):
         job.wait()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere every message is a call")
+def test_rows_go_from_process_to_process_through_sockets_of_which_nothing_is_left() -> None:
+    env = StreamEnvironment(parallelism=2)
+    keyed = env.from_source(DataGenSource({"n": Sequence()}, rate=100)).key_by("n")
+    rows = iter(keyed.aggregate(rows=ps.count()).collect())
+    before = sockets()
+    job = env.submit("sockets")
+    next(rows)
+    # Each of two sources sends to each of two counting subtasks.
+    assert len(sockets() - before) >= 4
+    job.cancel()
+    assert not sockets() - before
+
+
+def sockets() -> set[str]:
+    """The connections to subtasks on this machine, as the kernel has them."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    return {line.split()[6] for line in lines if "@penstock-" in line and line.split()[5] == "03"}
 
 
 def test_a_killed_worker_ends_the_job_at_once() -> None:

@@ -31,6 +31,8 @@ RESULT = 0
 class Peer:
     """The actor behind the source, which takes every message at once."""
 
+    _actor_id = b"no process listens under this id"
+
     def __init__(self) -> None:
         self.elements: list[Element] = []
 

@@ -1,0 +1,227 @@
+"""Connections between the processes of a machine: frames, their end, and who may connect."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import os
+import socket
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from ray.exceptions import ActorDiedError
+
+from penstock.actors import channels
+from penstock.actors.channels import Pusher, SendingEnd, take_frame, unpacked
+from penstock.actors.links import Link, LinkServer, Reply, connected
+from penstock.engine.elements import Batch, Watermark
+from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.exchange.outputs import Message
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/net/unix"), reason="the abstract namespace is Linux's")
+
+_IDS = itertools.count()
+
+
+class Receiver:
+    """An actor of this process: what comes through its links and its calls; the test says when it takes messages."""
+
+    def __init__(self, ends: ExitStack, dies: bool = False) -> None:
+        self.by_link: list[Message] = []
+        self.by_call: list[Message] = []
+        self.answers: list[Callable[[float | None], object]] = []
+        self.push, self.ping = _Method(self._on_push), _Method(self._on_ping)
+        self.dies = dies
+        self._actor_id = f"test-{os.getpid()}-{next(_IDS)}".encode()
+        self.server = LinkServer(self._actor_id.hex(), self._on_frame)
+        ends.callback(self.server.close)
+
+    def _on_frame(self, frame: bytes, reply: Reply) -> None:
+        def take(pushed: channels.Pushed, answer: Callable[[float | None], object]) -> None:
+            self.by_link.append(pushed[-1])
+            self.answers.append(answer)
+
+        take_frame(frame, reply, take)
+
+    def _on_push(self, *arguments: Any) -> float:
+        self.by_call.append(unpacked(arguments)[-1])
+        return 7.0
+
+    def _on_ping(self) -> None:
+        if self.dies:
+            raise ActorDiedError()
+
+
+class _Method:
+    def __init__(self, answer: Callable[..., Any]) -> None:
+        self._answer = answer
+        self._future: Future[Any] = Future()
+
+    def remote(self, *arguments: Any) -> _Method:
+        call = _Method(self._answer)
+        try:
+            call._future.set_result(self._answer(*arguments))
+        except Exception as error:
+            call._future.set_exception(error)
+        return call
+
+    def future(self) -> Future[Any]:
+        return self._future
+
+
+class Sender:
+    """The sending end of a channel to a receiver."""
+
+    def __init__(self, ends: ExitStack, receiver: Receiver) -> None:
+        self.failures: list[PenstockError] = []
+        self.pusher = Pusher(receiver, 1, 0, asyncio.get_running_loop())
+        ends.callback(self.pusher.close)
+        self.end = SendingEnd(self.pusher, 4, lambda: None, self.failures.append)
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test on an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        async def whole() -> None:
+            with fixtures["ends"]:
+                await test(**fixtures)
+
+        asyncio.run(whole())
+
+    return run
+
+
+@pytest.fixture
+def ends() -> ExitStack:
+    """Closes, on the loop, what a test has opened."""
+    return ExitStack()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async def look() -> None:
+        while not holds():
+            await asyncio.sleep(0)
+
+    await asyncio.wait_for(look(), 10)
+
+
+def linked(ends: ExitStack) -> tuple[Link, Link, list[bytes], list[str]]:
+    """Two ends, what the second has received, and who has been told of the end."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    loop, frames, lost = asyncio.get_running_loop(), list[bytes](), list[str]()
+    first = Link(one, loop, lambda frame: None, lambda: lost.append("first"))
+    second = Link(other, loop, frames.append, lambda: lost.append("second"))
+    ends.callback(first.close)
+    ends.callback(second.close)
+    return first, second, frames, lost
+
+
+@on_a_loop
+async def test_frames_arrive_whole_and_in_order_also_where_they_do_not_fit_into_the_socket(ends: ExitStack) -> None:
+    first, _, frames, _ = linked(ends)
+    sent = [b"", b"a", bytes(3_000_000), b"b" * 70_000, b"", b"the end"]
+    for frame in sent:
+        assert first.send(frame)
+    await until(lambda: len(frames) == len(sent))
+    assert frames == sent
+    first.close()
+
+
+@on_a_loop
+async def test_an_end_hears_once_that_the_other_has_gone_behind_all_that_it_had_sent(ends: ExitStack) -> None:
+    first, second, frames, lost = linked(ends)
+    first.send(b"last words")
+    first.close()
+    await until(lambda: lost)
+    assert (frames, lost) == ([b"last words"], ["second"])
+    assert not first.send(b"")
+    assert not second.send(b"")
+
+
+@on_a_loop
+async def test_messages_go_through_a_link_and_their_answers_are_credit(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+    rows = Batch(pa.record_batch({"n": [1, 2]}))
+    sender.end.send((rows, Watermark(5)))
+    sender.end.send((Watermark(6),))
+    await until(lambda: len(receiver.by_link) == 2)
+    assert receiver.by_link == [(rows, Watermark(5)), (Watermark(6),)]
+    assert sender.end.under_way == 2
+    receiver.answers[0](100.0)
+    await until(lambda: sender.end.credits == 3)
+    assert sender.end.wanted_rows == 100.0
+    assert (receiver.by_call, sender.failures) == ([], [])
+    sender.pusher.close()
+
+
+@on_a_loop
+async def test_a_large_message_is_a_call_and_so_is_each_to_an_actor_that_nobody_finds_here(
+    monkeypatch: pytest.MonkeyPatch, ends: ExitStack
+) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+    large = (Batch(pa.record_batch({"n": list(range(100_000))})),)
+    sender.end.send(large)
+    assert receiver.by_call == [large]
+    sender.end.send((Watermark(1),))
+    await until(lambda: receiver.by_link)
+    receiver.server.close()
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    foreign = Receiver(ends)
+    Sender(ends, foreign).end.send((Watermark(2),))
+    assert (foreign.by_link, foreign.by_call) == ([], [(Watermark(2),)])
+    foreign.server.close()
+    monkeypatch.undo()
+    Sender(ends, foreign).end.send((Watermark(3),))
+    assert foreign.by_call[1:] == [(Watermark(3),)]
+
+
+@on_a_loop
+async def test_a_process_of_another_user_is_not_heard(monkeypatch: pytest.MonkeyPatch, ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    connection = connected(receiver._actor_id.hex())
+    assert connection is not None
+    monkeypatch.setattr(os, "getuid", lambda: -1)
+    lost: list[bool] = []
+    link = Link(connection, asyncio.get_running_loop(), lambda frame: None, lambda: lost.append(True))
+    ends.callback(link.close)
+    link.send(b"not for you")
+    await until(lambda: lost)
+    assert receiver.by_link == []
+
+
+@pytest.mark.parametrize("dies", [True, False])
+@on_a_loop
+async def test_what_a_link_has_lost_fails_the_subtask_unless_the_receiver_is_dead(dies: bool, ends: ExitStack) -> None:
+    receiver = Receiver(ends, dies)
+    sender = Sender(ends, receiver)
+    sender.end.send((Watermark(1),))
+    await until(lambda: receiver.by_link)
+    receiver.server.close()
+    await until(lambda: sender.pusher._link is None)
+    assert [type(failure) for failure in sender.failures] == ([] if dies else [WorkerLostError])
+    assert sender.end.credits == 3
+    sender.end.send((Watermark(2),))
+    assert receiver.by_call == [(Watermark(2),)]
+
+
+@on_a_loop
+async def test_what_the_receiver_cannot_take_fails_the_sender_with_its_reason(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+
+    def refuse(pushed: channels.Pushed, answer: object) -> None:
+        raise IndexError("there is no such channel")
+
+    receiver.server._receive = lambda frame, reply: take_frame(frame, reply, refuse)
+    sender.end.send((Watermark(1),))
+    await until(lambda: sender.failures)
+    assert "there is no such channel" in str(sender.failures[0])
