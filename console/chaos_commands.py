@@ -140,7 +140,8 @@ class _Place:
         from penstock.testing.chaos.elsewhere import machines
 
         quiet = quiet_cluster(self.address, max(self.parallelism, _SLOTS))
-        with quiet, tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder:
+        # The folder goes behind the cluster, whose processes write in it to their end.
+        with tempfile.TemporaryDirectory(prefix="penstock-chaos-") as folder, quiet:
             if self.storage is None and len(found := machines()) > 1:
                 raise ConfigurationError(
                     f"the cluster is on {len(found)} machines ({', '.join(found)}), which reach no folder of this one: "

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.records.format import BadRecord, Decoded
-from penstock.engine.errors import ColumnTypeError, ConfigurationError, RecordError
+from penstock.engine.errors import ConfigurationError, RecordError
 
 PARSE_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow and our own checks raise on values that are no records."""
@@ -147,8 +147,8 @@ def fit_rows(rows: pa.RecordBatch, schema: pa.Schema, form: str) -> pa.RecordBat
         form: the format, for messages.
 
     Raises:
-        RecordError: a column is missing or unknown, or a value does not fit; names column and row.
-        ColumnTypeError: a text would have to be read as something else.
+        RecordError: a column is missing or unknown, a text would have to be read as something else, or a value does not
+            fit; names column and row.
     """
     for name in schema.names:
         if name not in rows.schema.names:
@@ -167,7 +167,7 @@ def _fit_column(column: pa.Array, field: pa.Field, form: str) -> pa.Array:
         return pa.nulls(len(column), field.type)
     if column.type in _TEXTS and field.type not in _BYTES:
         # Whether a text can be read as a number shows with each value, and would end the job amid its rows.
-        raise ColumnTypeError(
+        raise RecordError(
             f"{form}: column {field.name!r} is {column.type}, and the format's type is {field.type}: cast it in the "
             "program, or declare it as text in the format"
         )

@@ -72,7 +72,7 @@ def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goe
 
 def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sides(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    job, updates = submit(environment(tmp_path), "rescaled", rows=40_000, rate=800, hurry=hurry)
+    job, updates = submit(environment(tmp_path), "rescaled", rows=160_000, rate=800, hurry=hurry)
     until_checkpoint(job)
     live = ps.state("rescaled", "count", "accumulators")
     counted = 0
@@ -97,7 +97,7 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
     ]
     hurry.touch()
     job.wait()
-    assert_exact(updates, 40_000)
+    assert_exact(updates, 160_000)
     with pytest.raises(JobError, match=r"no job|has ended"):
         ps.state("rescaled", "count", "accumulators").get(3)
 
