@@ -57,7 +57,7 @@ def test_arguments(arguments: dict[str, Any], message: str) -> None:
         (
             {"format": JsonFormat({"v": "int64"})},
             {"v": "1"},
-            ColumnTypeError,
+            ConfigurationError,
             "'v' is string, .* int64: cast it in the",
         ),
         ({"key": "k"}, {"v": "x", "k": 1}, ColumnTypeError, "key column 'k' is int64; .*cast the column, or give a"),
