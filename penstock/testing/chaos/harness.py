@@ -440,6 +440,9 @@ class ChaosHarness:
         self._wait_for(self._is_quiet, self._patience)
         if not self._ended and time.monotonic() < deadline:
             self._wait_for(self._has_output, _OUTPUT_SECONDS)
+        for asking in self._asking:
+            # A job that has ended meanwhile answers all the same, or its manager is gone, which is an answer too.
+            asking.join(max(0.0, deadline - time.monotonic()))
 
     def _is_quiet(self) -> bool:
         if any(asking.is_alive() for asking in self._asking) or any(work.is_alive() for work in self._stopped):
