@@ -100,7 +100,12 @@ class Recovery:
         if life.attempts.end_deployment(attempt, deployed=False) is None or life.ending is not None:
             return
         assert life.layout is not None
-        error, life.layout = self._rescaling.on_deploy_failed(error, life.layout)
+        refused = life.layout
+        error, life.layout = self._rescaling.on_deploy_failed(error, refused)
+        # What only the refused layout has would be waited for when the job finishes.
+        given_up = set(refused.places) - set(life.layout.places)
+        life.said += life.attempts.stop(given_up)
+        life.attempts.forget(given_up)
         self.recover(None, error)
         smaller = None if life.attempts.pending is None else self.shortage.layout_for(room)
         if smaller is not None:

@@ -52,6 +52,12 @@ REGRESSIONS = (
         "connected", 504743487, "the simulation took the checkpoint of a manager for the savepoint of the one before"
     ),
     Regression("sequences", 1004, "a drain was refused whose savepoint was being written, and counted", LATE_DRAINS),
+    Regression(
+        "unequal_sources",
+        916236474,
+        "a rescale for which there was no room left subtasks behind that the end of the job waited for",
+        RESCALED,
+    ),
 )
 
 

@@ -128,7 +128,7 @@ class Shell:
 
     def cancelled(self) -> Shell:
         """What was told to be cancelled runs no more."""
-        self.handle(ev.Cancelled(self.last(say.Cancel).number))
+        self.handle(*[ev.Cancelled(one.number) for one in self.said if isinstance(one, say.Cancel)])
         return self
 
     def fail(self, place: Place | None = (2, 1), error: PenstockError = DEAD) -> Sequence[say.Instruction]:
@@ -144,8 +144,9 @@ class Shell:
 
     def finish(self) -> Sequence[say.Instruction]:
         """All subtasks emit everything."""
-        for place, (attempt, _) in sorted(self.brain.attempts.deployed.items()):
-            self.handle(ev.TaskFinished(place, attempt))
+        assert self.brain.layout is not None
+        for place in self.brain.layout.places:
+            self.handle(ev.TaskFinished(place, self.brain.attempts.deployed[place][0]))
         return self.new
 
     def ask(self, command: ev.Command) -> int:

@@ -582,6 +582,11 @@ def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
     assert isinstance(answer, ClusterError)
     shell.restart()
     assert (shell.last(say.Deploy).places, shell.brain.status) == (ALL, JobStatus.RUNNING)
+    # It ends when these do: those that were given up with the rescale are not waited for.
+    shell.finish()
+    shell.store()
+    shell.commit()
+    assert shell.count(say.TakeDown) == 1
 
 
 def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
