@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -41,9 +42,14 @@ def console_command(
         ),
     ] = None,
     host: Annotated[
-        str,
-        typer.Option("--host", metavar="ADDRESS", help="Where it listens; beyond this machine it asks for a token."),
-    ] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Where it listens; beyond this machine it asks for a token.",
+            show_default="127.0.0.1",
+        ),
+    ] = None,
     names: Annotated[
         list[str] | None,
         typer.Option("--name", metavar="NAME", help="A further name by which browsers may call it; may be repeated."),
@@ -141,12 +147,14 @@ def console_command(
 
 def _serve_offline(folder: Path, port: int, open_it: bool, output: Output) -> None:
     from penstock.web.offline import serve_offline
+    from penstock.web.serve import listening_socket
 
-    url = f"http://127.0.0.1:{port}/"
-    output.say(f"web console of {folder}: {url}; Ctrl-C ends it")
-    if open_it:
-        webbrowser.open(url)
-    serve_offline(folder, port)
+    with listening_socket("127.0.0.1", port) as listening, contextlib.suppress(KeyboardInterrupt):
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        output.say(f"web console of {folder}: {url}; Ctrl-C ends it")
+        if open_it:
+            webbrowser.open(url)
+        serve_offline(folder, listening)
 
 
 def why_command(

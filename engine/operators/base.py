@@ -29,6 +29,8 @@ from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 
+USER_FAILURES = (Exception, SystemExit)
+"""What a call of a user's function fails with: `sys.exit` in it fails the subtask, and does not end its process."""
 _SHOWN_CHARACTERS = 500
 _PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
 
@@ -38,7 +40,7 @@ def _is_ours(filename: str) -> bool:
     return filename.startswith((_PACKAGE, "<"))
 
 
-def _from_the_user(error: Exception) -> TracebackType | None:
+def _from_the_user(error: BaseException) -> TracebackType | None:
     """The traceback from the first frame that is not ours on; without the first one where all are, for it is a call."""
     called = error.__traceback__.tb_next if error.__traceback__ else None
     frames = called
@@ -106,7 +108,7 @@ class OperatorContext:
         """
         return copy_called(name, self.config.cached_files, self.config.state_directory, self.where)
 
-    def _placed(self, message: str, shown: str, error: Exception) -> str:
+    def _placed(self, message: str, shown: str, error: BaseException) -> str:
         """The message with its place, but for what it says itself."""
         named = message if repr(self.operator) in message else f"{self.where}: {message}"
         told = named if shown in named else f"{named}\n  called with: {shown}"
@@ -119,7 +121,7 @@ class OperatorContext:
         if consumer is not None and batch.num_rows:
             consumer.collect(batch)
 
-    def user_code_error(self, error: Exception, given: object) -> Exception:
+    def user_code_error(self, error: BaseException, given: object) -> Exception:
         """What to raise when the user's function raised `error` on being called with `given`.
 
         A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
@@ -129,11 +131,11 @@ class OperatorContext:
             shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
         return self._located(error, shown, UserCodeError)
 
-    def life_cycle_error(self, error: Exception, call: str) -> Exception:
+    def life_cycle_error(self, error: BaseException, call: str) -> Exception:
         """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was."""
         return self._located(error, call, LifeCycleError)
 
-    def _located(self, error: Exception, shown: str, kind: type[UserCodeError]) -> Exception:
+    def _located(self, error: BaseException, shown: str, kind: type[UserCodeError]) -> Exception:
         if isinstance(error, UserCodeError):
             return error
         if isinstance(error, PenstockError):

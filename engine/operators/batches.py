@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError, SerializationError
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Resources, RowOrder
 from penstock.engine.rows import ColumnConverter, shown_row
 from penstock.engine.texts import function_name
@@ -91,7 +91,7 @@ class BatchMapOperator(Operator):
         if callable(hook):
             try:
                 hook(context)
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise context.life_cycle_error(error, "open(context)") from error
 
     def _create(self, context: OperatorContext) -> Any:
@@ -107,13 +107,13 @@ class BatchMapOperator(Operator):
                 ) from error
         try:
             return given()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, f"{given.__name__}()") from error
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         try:
             result = self._function(batch.data)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, BatchSummary(batch.data)) from error
         try:
             data = self._columns.convert(result)
@@ -136,7 +136,7 @@ class BatchMapOperator(Operator):
         if callable(hook):
             try:
                 hook()
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise self._context.life_cycle_error(error, "close()") from error
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows
 from penstock.engine.texts import function_name
@@ -209,7 +209,7 @@ class _RowOperator(Operator):
         try:
             for row in rows:
                 append(function(row))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         return results
 
@@ -272,7 +272,7 @@ class RowFlatMapOperator(_RowOperator):
                 before = len(results)
                 results.extend(made)
                 counts.append(len(results) - before)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         return results, counts
 
@@ -306,7 +306,7 @@ class RowFilterOperator(_RowOperator):
             for row in rows:
                 # The truth of some objects is an error, and that is the function's.
                 kept.append(bool(function(row)))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         return kept
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.clock import Clock
 from penstock.engine.errors import ColumnTypeError, RecordError, missing_column
-from penstock.engine.operators.base import OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, OperatorContext, SchemaOrUnknown
 from penstock.engine.rows import batch_rows, shown_row
 from penstock.engine.windows.watermarks import ByClock, Row, WatermarkStrategy
 
@@ -121,7 +121,7 @@ class _RowTimes:
     def _time_of(self, row: Row, data: pa.RecordBatch, index: int) -> int:
         try:
             time: Any = self._function(row)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         if not isinstance(time, int | np.integer) or isinstance(time, bool):
             raise _bad_row(self._time, data, index, f"is {time!r}, no int of milliseconds since the epoch,")

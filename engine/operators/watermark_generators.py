@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.clock import Clock
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, NO_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.operators.base import Collector, OperatorContext
+from penstock.engine.operators.base import USER_FAILURES, Collector, OperatorContext
 from penstock.engine.operators.timestamp_assigners import create_assigner
 from penstock.engine.rows import batch_rows
 from penstock.engine.windows.watermarks import (
@@ -104,7 +104,7 @@ class TimedInput:
                 self._emit(out)
             try:
                 self._generator.on_event(row, timestamp, self._said)
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise self._context.user_code_error(error, row) from error
             if self._has_news:
                 out.collect(batch.slice(begin, end - begin))
@@ -127,7 +127,7 @@ class TimedInput:
     def _ask(self, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, self._generator) from error
 
     @property
@@ -247,7 +247,7 @@ def _create(generation: Generation, context: OperatorContext, clock: Clock) -> W
 def _create_custom(make: Callable[[], WatermarkGenerator], context: OperatorContext) -> WatermarkGenerator:
     try:
         generator = make()
-    except Exception as error:
+    except USER_FAILURES as error:
         raise context.user_code_error(error, make) from error
     if not isinstance(generator, WatermarkGenerator):
         raise ConfigurationError(

@@ -7,6 +7,7 @@ of the files. Only this machine can reach it.
 from __future__ import annotations
 
 import secrets
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -161,21 +162,18 @@ def _tasks(taken: CompletedCheckpoint, status: JobStatus) -> Iterator[TaskInfo]:
         yield TaskInfo(task, " -> ".join(one.name for one in operators), count, operators, (), subtasks)
 
 
-def serve_offline(folder: Path, port: int) -> None:
+def serve_offline(folder: Path, listening: socket.socket) -> None:
     """Serve what is in a folder to this machine, until Ctrl-C.
 
     Args:
         folder: as for `jobs_in`.
-        port: where to listen.
-
-    Raises:
-        ConfigurationError: it cannot listen there.
+        listening: where it is to be reached.
     """
     from penstock.web.app import make_app
     from penstock.web.observed import Observed
     from penstock.web.security import LOOPBACK, Access, Role, Tokens
-    from penstock.web.serve import listening_socket, web_server
+    from penstock.web.serve import web_server
 
     access = Access(Tokens(secrets.token_urlsafe(32), secrets.token_urlsafe(32)), Role.OPERATOR, LOOPBACK)
     app = make_app(OfflineCluster(), access, Observed(jobs_in(folder)))
-    web_server(app).run(sockets=[listening_socket("127.0.0.1", port)])
+    web_server(app).run(sockets=[listening])

@@ -41,7 +41,7 @@ class ServerOptions:
     """Where the server listens.
 
     Args:
-        host: address; anything but a loopback one asks for a token.
+        host: address; anything but a loopback one asks for a token. None: 127.0.0.1, or where a server listens already.
         port: 0 takes a free one, which is kept through restarts; None: 8365, or where a server listens already.
         names: further names by which requests may call it.
         folder: for the tokens and the log of ended jobs.
@@ -50,7 +50,7 @@ class ServerOptions:
         proxies, operators: as of `Access`.
     """
 
-    host: str = "127.0.0.1"
+    host: str | None = None
     port: int | None = None
     names: tuple[str, ...] = ()
     folder: str = ""
@@ -62,7 +62,12 @@ class ServerOptions:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can connect."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
+        return self.listens_at in ("127.0.0.1", "localhost", "::1")
+
+    @property
+    def listens_at(self) -> str:
+        """The address where it listens."""
+        return self.host or "127.0.0.1"
 
     @property
     def token_file(self) -> Path:
@@ -81,6 +86,7 @@ class Address:
         node: address of its machine.
         exports: where it sends metrics and spans, and lineage; None: nowhere.
         flight: where it gives state over Arrow Flight; None: nowhere.
+        host, names, proxies, operators: as it was started with; see `ServerOptions`.
     """
 
     url: str
@@ -89,6 +95,10 @@ class Address:
     node: str
     exports: tuple[str | None, str | None] = (None, None)
     flight: str | None = None
+    host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    operators: tuple[str, ...] = ()
 
 
 def default_folder() -> Path:
@@ -154,7 +164,7 @@ class ConsoleActor:
         from penstock.web.cluster import RayCluster
 
         self._options = options
-        self._listening = _listen(options.host, options.port or 0)
+        self._listening = _listen(options.listens_at, options.port or 0)
         served = Served(options, RayCluster())
         self._flights = None if options.flight is None else served.flights(options.flight)
         threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
@@ -168,7 +178,19 @@ class ConsoleActor:
         node = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         sent = self._options.export.otlp, self._options.export.openlineage
         flight = None if self._flights is None else f"grpc://{shown}:{self._flights.port}"
-        return Address(f"http://{shown}:{port}/", str(self._options.token_file), os.getpid(), node, sent, flight)
+        own = self._options
+        return Address(
+            f"http://{shown}:{port}/",
+            str(own.token_file),
+            os.getpid(),
+            node,
+            sent,
+            flight,
+            own.listens_at,
+            own.names,
+            own.proxies,
+            own.operators,
+        )
 
     def _serve(self, served: Served) -> None:
         web_server(served.application()).run(sockets=[self._listening])
@@ -191,7 +213,7 @@ class Served:
         folder = Path(options.folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         ended = EndedJobs(folder / ENDED_JOBS)
-        names = (*LOOPBACK, options.host, *options.names)
+        names = (*LOOPBACK, options.listens_at, *options.names)
         open_to = Role.OPERATOR if options.is_local else Role.NOBODY
         tokens = tokens_in(options.token_file)
         self._access = Access(tokens, open_to, names, options.proxies, options.operators)
@@ -212,7 +234,7 @@ class Served:
         from penstock.web.flight import StateFlights
         from penstock.web.state_reads import StateReads
 
-        location = f"grpc://{_shown(self._options.host)}:{port}"
+        location = f"grpc://{_shown(self._options.listens_at)}:{port}"
         return StateFlights(location, self._access, self._observed, StateReads(self._cluster))
 
 
@@ -281,8 +303,8 @@ def start_server(options: ServerOptions) -> Address:
         check_server(found, options)
         return found
     actor_class: Any = ray.remote(ConsoleActor)
-    flight = None if options.flight is None else _free_port(options.host, options.flight, "--flight")
-    port = _free_port(options.host, DEFAULT_PORT if options.port is None else options.port, "--port")
+    flight = None if options.flight is None else _free_port(options.listens_at, options.flight, "--flight")
+    port = _free_port(options.listens_at, DEFAULT_PORT if options.port is None else options.port, "--port")
     chosen = replace(options, port=port, flight=flight)
     actor = actor_class.options(
         name=ACTOR_NAME,
@@ -304,11 +326,11 @@ def start_server(options: ServerOptions) -> Address:
 
 
 def check_server(found: Address, wanted: ServerOptions) -> None:
-    """Refuse to take a server that listens elsewhere, or sends what is wanted, or gives state, not where it is wanted.
+    """Refuse to take a server that listens elsewhere, or sends, gives state or lets people in other than is wanted.
 
     Args:
         found: the server that runs.
-        wanted: an address that is None asks for nothing, and so does a port of 0.
+        wanted: what is None or empty asks for nothing, and so does a port of 0.
 
     Raises:
         ConfigurationError: it does not.
@@ -326,12 +348,27 @@ def check_server(found: Address, wanted: ServerOptions) -> None:
         raise ConfigurationError(
             f"the web console runs already, at {found.url}, where --port says {wanted.port}; {end}"
         )
+    access = (
+        ("--host", wanted.host, found.host),
+        ("--name", wanted.names, found.names),
+        ("--trust-proxy", wanted.proxies, found.proxies),
+        ("--operator-group", wanted.operators, found.operators),
+    )
+    for option, value, there in access:
+        if value and value != there:
+            raise ConfigurationError(
+                f"the web console at {found.url} runs already, with {option} {_said(there)}, not {_said(value)}; {end}"
+            )
     port = wanted.flight
     if port is not None and (found.flight is None or (port and not found.flight.endswith(f":{port}"))):
         raise ConfigurationError(
             f"the web console at {found.url} runs already, and gives state "
             f"{f'at {found.flight}' if found.flight else 'by REST alone'} where --flight says {port}; {end}"
         )
+
+
+def _said(value: str | tuple[str, ...]) -> str:
+    return value if isinstance(value, str) else ", ".join(value) or "none"
 
 
 def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -36,6 +37,19 @@ def chatty(penstock: Penstock, folder: Path, ray_cluster: None) -> Iterator[str]
     yield str(started.document["id"])
     penstock("console", "--stop")
     penstock("cancel", "chatty_flow")
+
+
+def test_an_offline_console_says_the_port_that_it_took(
+    penstock: Penstock, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(shown: Path, listening: socket.socket) -> None:
+        listens_at.append(listening.getsockname()[1])
+        raise KeyboardInterrupt
+
+    listens_at: list[int] = []
+    monkeypatch.setattr("penstock.web.offline.serve_offline", interrupted)
+    done = penstock("console", "--offline", str(folder), "--port", "0")
+    assert (done.code, f"http://127.0.0.1:{listens_at[0]}/" in done.err + done.out) == (0, True)
 
 
 @pytest.mark.ray

@@ -138,6 +138,13 @@ def test_a_server_that_does_something_else_is_not_taken_for_one_that_does_what_i
     check_server(found, ServerOptions(port=0))
     with pytest.raises(ConfigurationError, match=r"runs already, at http://127.0.0.1:8365/, where --port says 365"):
         check_server(found, ServerOptions(port=365))
+    check_server(found, ServerOptions("127.0.0.1"))
+    with pytest.raises(ConfigurationError, match=r"runs already, with --host 127.0.0.1, not 0.0.0.0; end it with"):
+        check_server(found, ServerOptions("0.0.0.0"))
+    open_to_all = replace(found, host="0.0.0.0", names=("ops.example",))
+    check_server(open_to_all, ServerOptions("0.0.0.0", names=("ops.example",)))
+    with pytest.raises(ConfigurationError, match=r"with --trust-proxy none, not 10.0.0.1, 10.0.0.2"):
+        check_server(open_to_all, ServerOptions(proxies=("10.0.0.1", "10.0.0.2")))
     flying = replace(found, flight="grpc://127.0.0.1:8366")
     check_server(flying, ServerOptions(flight=0))
     with pytest.raises(ConfigurationError, match=r"gives state at grpc://127.0.0.1:8366 where --flight says 9"):

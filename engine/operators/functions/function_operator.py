@@ -18,7 +18,7 @@ from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import StateError
 from penstock.engine.functions import Row
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.element_context import NO_KEY, ElementContext
 from penstock.engine.operators.functions.function_context import FunctionRuntime
 from penstock.engine.operators.functions.row_results import (
@@ -74,7 +74,7 @@ class FunctionOperator(Operator):
         self._function = create_function(self._given, context)
         try:
             self._function.open(self._runtime)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, "open(context)") from error
         self._runtime.seal()
 
@@ -163,7 +163,7 @@ class FunctionOperator(Operator):
                     room = limit
                     results.clear()
                     ends.clear()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         yield results, first, ends
 
@@ -246,7 +246,7 @@ class FunctionOperator(Operator):
                             yield results, times
                             results.clear()
                             times.clear()
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise self._context.user_code_error(error, _Timer(time, key)) from error
             if full_sides:
                 yield results, times
@@ -276,7 +276,7 @@ class FunctionOperator(Operator):
         self._leave_key()
         try:
             self._function.snapshot_state()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.life_cycle_error(error, "snapshot_state()") from error
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -303,7 +303,7 @@ class FunctionOperator(Operator):
             if self._function is not None:
                 self._leave_key()
                 self._function.close()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.life_cycle_error(error, "close()") from error
         finally:
             if self._services is not None:

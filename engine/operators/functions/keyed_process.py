@@ -16,7 +16,7 @@ from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, PenstockError, RecordError
 from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.batches import BatchSummary, ResultColumns
 from penstock.engine.operators.functions.element_context import NO_KEY
 from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
@@ -123,7 +123,7 @@ class KeyedBatchOperator(FunctionOperator):
         backend.set_current_keys(given.keys)
         try:
             return self._function.process_batch(given, element)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, BatchSummary(given.data)) from error
         finally:
             element.batch_keys = element.no_batch

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from penstock.engine.errors import GraphError, SerializationError
 from penstock.engine.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
-from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.base import USER_FAILURES, OperatorContext
 
 _NO_ON_TIMER: Final = (
     KeyedProcessFunction.on_timer,
@@ -31,7 +31,7 @@ def create_function(given: Any, context: OperatorContext) -> Any:
     if inspect.isclass(given):
         try:
             return given()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, f"{given.__name__}()") from error
     try:
         return copy.deepcopy(given)

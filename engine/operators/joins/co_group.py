@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import Row
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.row_results import checked_rows
 from penstock.engine.operators.join_columns import LEFT, RIGHT, Int64s, JoinColumns, JoinRows
 from penstock.engine.operators.joins.join_windows import GroupedSide, JoinWindows, WindowGroups, order_within, pairing
@@ -115,7 +115,7 @@ class CoGroup(Operator):
         try:
             made = self._join.function(key, window, left, right)
             return [] if made is None else list(checked_rows(made, "the function of co_group", self._context.where))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, (key, window, left, right)) from error
 
     def _key(self, side: int, row: Row) -> Any:

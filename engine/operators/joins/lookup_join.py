@@ -22,7 +22,7 @@ from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
-from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext
 from penstock.engine.operators.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
 from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
 from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
@@ -83,7 +83,7 @@ class LookupJoin(Operator):
         self._opened = True
         try:
             self._table.open(connector_context)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, "open(context)") from error
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -172,7 +172,7 @@ class LookupJoin(Operator):
         """The table's rows for distinct keys, in the order of the keys, and how many each key has."""
         try:
             rows = self._table.lookup(keys)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, keys.to_pylist()) from error
         rows = self._checked(rows)
         together = [pa.chunked_array([keys.column(name), rows.column(name)]) for name in self._keys]
@@ -206,7 +206,7 @@ class LookupJoin(Operator):
             self._opened = False
             try:
                 self._table.close()
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise self._context.life_cycle_error(error, "close()") from error
 
 

@@ -18,7 +18,7 @@ from penstock.engine.compiled.functions import CompiledFunction
 from penstock.engine.compiled.program import Program
 from penstock.engine.elements import Batch
 from penstock.engine.expressions import select
-from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.base import USER_FAILURES, OperatorContext
 from penstock.engine.operators.compiled import translate_filter
 from penstock.engine.operators.expressions import BoundSteps
 from penstock.engine.patterns.automaton import CompiledPattern
@@ -98,7 +98,7 @@ class _CompiledTest:
     def _asked(self, row: Any) -> bool:
         try:
             return bool(self._function.function(row))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
 
 
@@ -142,7 +142,7 @@ class FunctionTests:
     def _call(self, test: Leaf, *given: Any) -> bool:
         try:
             return bool(test.given(*given))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, self._row) from error
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.elements import Batch
-from penstock.engine.operators.base import Collector, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.row_results import USUAL, SideOutputs, checked_rows, owned_row
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
@@ -63,7 +63,7 @@ class MatchResults:
         runtime = _Runtime(context.operator, context.subtask, context.parallelism)
         try:
             self._function.open(runtime)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, "open(context)") from error
         self._element = _Element(context, self._sides)
         self._found: list[tuple[Place, Result]] = []
@@ -118,7 +118,7 @@ class MatchResults:
             if made is not None:
                 usual = made if type(made) in USUAL else checked_rows(made, "process_match", self._context.where)
                 rows.extend(map(owned_row, usual))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, found.match) from error
 
     def _emit(self, rows: list[Any], times: list[int], out: Collector) -> None:
@@ -132,7 +132,7 @@ class MatchResults:
         """Close the function."""
         try:
             self._function.close()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.life_cycle_error(error, "close()") from error
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import RecordError
 from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.function_operator import key_values
 from penstock.engine.operators.functions.row_results import SideOutputs
 from penstock.engine.operators.functions.user_functions import create_function
@@ -167,7 +167,7 @@ class WindowOperator(Operator):
             runtime = WindowRuntime(self._context, self._window_state, global_state)
             try:
                 self._function.open(runtime)
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise self._context.life_cycle_error(error, "open(context)") from error
         self._window_state.seal()
         global_state.seal()
@@ -177,7 +177,7 @@ class WindowOperator(Operator):
         try:
             if self._function is not None:
                 self._function.close()
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.life_cycle_error(error, "close()") from error
         finally:
             if self._services is not None:
@@ -210,7 +210,7 @@ class WindowOperator(Operator):
             for index, (key, row, item, time) in enumerate(zip(keys, rows, items, times, strict=True)):
                 if not add(key, row, item, time):
                     late.append(index)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         self._timers.batch_time = None
         if late:
@@ -443,7 +443,7 @@ class WindowOperator(Operator):
                 self._act(result, place)
             if may_clean_up and time == self._cleanup_time(window):
                 self._forget(place)
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, _Timer(time, key, window)) from error
 
     def _forget(self, place: TimeWindow) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -22,7 +23,7 @@ from penstock.engine.errors import (
     UserCodeError,
 )
 from penstock.engine.expressions import RowColumn, Select, col, lit, select, with_columns
-from penstock.engine.operators.base import Operator, OperatorContext
+from penstock.engine.operators.base import USER_FAILURES, Operator, OperatorContext
 from penstock.engine.operators.rows import (
     RowColumnsSpec,
     RowFilterSpec,
@@ -177,6 +178,7 @@ def failing_generator(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "ZeroDivisionError",
             '1 // (row["x"] - 2)',
         ),
+        (RowMapSpec(lambda row: row if row["x"] != 2 else sys.exit("gone")), "SystemExit: gone", "sys.exit"),
     ],
 )
 def test_what_the_function_raises_comes_with_row_and_line(spec: OperatorSpec, error: str, line: str) -> None:
@@ -189,7 +191,7 @@ def test_what_the_function_raises_comes_with_row_and_line(spec: OperatorSpec, er
     assert failure.error.startswith(error)
     assert line in failure.traceback
     assert "operators/rows.py" not in failure.traceback
-    assert isinstance(failure.__cause__, Exception)
+    assert isinstance(failure.__cause__, USER_FAILURES)
 
 
 def test_computed_columns_stand_where_they_were_given() -> None:

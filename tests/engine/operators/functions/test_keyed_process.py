@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -476,6 +477,8 @@ def test_an_error_of_the_function_shows_the_row_or_the_timer() -> None:
         job.advance(5)
     with pytest.raises(UserCodeError, match=r"(?s)KeyError.*called with: {'key': 'b', 'n': 1}"):
         running(lambda self, row, ctx: [{"x": row["y"]}]).process(rows(("b", 1)))
+    with pytest.raises(UserCodeError, match=r"(?s)SystemExit: 3.*called with: {'key': 'b', 'n': 1}"):
+        running(lambda self, row, ctx: sys.exit(3)).process(rows(("b", 1)))
 
 
 @pytest.mark.parametrize(
