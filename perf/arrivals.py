@@ -42,13 +42,13 @@ class Due:
         return Due, (self._rate, self._marked_from)
 
     def __call__(self, rows: Times) -> pa.Array:
-        """The times of rows in ascending order; the first one of a process is due now."""
+        """The times of rows in ascending order; the last one of the first call is due now: they are made together."""
         now = time.monotonic()
         if self._rate is None:
             due = np.full(len(rows), now)
         else:
             if self._started is None:
-                self._started = now - float(rows[0]) / self._rate if len(rows) else None
+                self._started = now - float(rows[-1]) / self._rate if len(rows) else None
             due = (self._started or now) + rows / self._rate
         return pa.array(np.where(rows < self._marked_from, (due * _SECOND_US).astype(np.int64), MARKED))
 

@@ -3,9 +3,9 @@
 As a whole; and in other runs the operator with the state alone, live, while the others run on. How old are rows when
 they come behind it meanwhile, and do those beside it, which are not concerned, come as before?
 
-A running aggregate over a bounded input at 1,000,000 rows/s, as long as the rescales need. The last rows have each key
-once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
-`perf/run.py rescale`.
+A running aggregate over a bounded input, as long as the rescales need, at half of the load that the job takes on this
+machine, which is measured first. The last rows have each key once and are marked, so that what comes out behind them is
+the whole of each key, and is compared with NumPy's. Run by `perf/run.py rescale`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,12 +23,13 @@ import pyarrow as pa
 
 from penstock import DataStream, StreamEnvironment, col
 from penstock import max as max_of
+from penstock.actors.client import RayJob
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
 from perf.arrivals import MARKED, ArrivalsSink, Due, arrivals, flow, latencies
 from perf.generators import values
-from perf.harness import BenchmarkError, Options, Reading, Result, spread
+from perf.harness import BenchmarkError, Options, Reading, Result, rows_in, spread
 from perf.keyed_state import (
     AGGREGATES,
     FULL_AFTER,
@@ -50,7 +52,9 @@ from perf.stamps import StampingSink, silence
 
 _NAME: Final = "rescale"
 _SIZE_MB: Final = 100
-_RATE: Final = 400_000.0
+_FULL_LOAD_SECONDS: Final = 5.0
+"""For which the job takes all that it can, to find half of it."""
+_FULL_LOAD_ROWS: Final = 200_000_000
 _INTERVAL: Final = 5.0
 _BETWEEN_SECONDS: Final = 3.0
 _BEFORE_SECONDS: Final = 2.0
@@ -95,10 +99,11 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
         variants = [_variant(options, step, way) for step in range(len(_PARALLELISM))]
         if not any(wanted in variant for variant in variants):
             continue
-        runs = [_rescaled(options, way) for _ in range(options.repetitions)]
+        rate = half_load(options)
+        runs = [_rescaled(options, way, rate) for _ in range(options.repetitions)]
         for step, variant in enumerate(variants):
             if wanted in variant:
-                yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs])
+                yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs], rate)
 
 
 def _variant(options: Options, step: int, way: str) -> str:
@@ -125,10 +130,11 @@ class Pause:
     effects: dict[str, float] = field(default_factory=dict)
 
 
-def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
-    """The result for repeated rescales; latency is the time without rows of the operator."""
+def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float], rate: float) -> Result:
+    """The result for repeated rescales at `rate` rows a second; latency is the time without rows of the operator."""
     silent = [pause.silent for pause in pauses]
     figures = {
+        "rows_per_second": rate,
         "pause_ms": summary(silent),
         "said_ms": summary([pause.said for pause in pauses]),
         "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
@@ -260,37 +266,53 @@ def effects(folders: Folders, called: float, first: float) -> dict[str, float]:
     return found
 
 
-def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
+@contextmanager
+def _job(options: Options, given: Input, rate: float | None) -> Iterator[tuple[RayJob, Path, Folders]]:
+    """The job, whose state is full, the folder of its checkpoints, and those of its sinks."""
+    with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
+        folders, kept = Folders(Path(folder)), Path(folder) / "checkpoints"
+        env = environment(options, checkpoints(f"{_INTERVAL:g}s", str(kept)), slot_cpus=_SLOT_CPUS)
+        program(env, given, rate, folders)
+        with submitted(env, _NAME) as job:
+            until_full(job, given.keys)
+            yield job, kept, folders
+
+
+def half_load(options: Options) -> float:
+    """Half of the rows a second that the job takes with its state full, when as many come as it can take."""
+    with _job(options, Input(keys_of(_SIZE_MB), _FULL_LOAD_ROWS), None) as (job, _, _):
+        before, began = rows_in(job.metrics(), STATE), time.monotonic()
+        let_run(job, _FULL_LOAD_SECONDS)
+        full = (rows_in(job.metrics(), STATE) - before) / (time.monotonic() - began)
+    return round(full / 2, -4)
+
+
+def _rescaled(options: Options, way: str, rate: float) -> tuple[list[Pause], float]:
     """The pauses of one run, whose output was exact; and its state, in megabytes."""
     keys = keys_of(_SIZE_MB)
-    given = Input(keys, int(2 * FULL_AFTER * keys + _RATE * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
-    with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
-        folders = Folders(Path(folder))
-        settings = checkpoints(f"{_INTERVAL:g}s", str(Path(folder) / "checkpoints"))
-        env = environment(options, settings, slot_cpus=_SLOT_CPUS)
-        program(env, given, _RATE, folders)
-        with submitted(env, _NAME) as job:
-            until_full(job, keys)
-            info = until_checkpoints(job, 1, _INTERVAL)
-            state_mb = completed(info)[-1].bytes / 1e6
-            pauses, spans = [], []
-            for parallelism in _PARALLELISM:
-                let_run(job, _BETWEEN_SECONDS)
-                called = time.monotonic()
-                said = job.rescale(_WAYS[way](parallelism))
-                until(
-                    job, lambda info, called=called: silence(folders.stamps, called) is not None, "rows of new subtasks"
-                )
-                silent = silence(folders.stamps, called)
-                assert silent is not None
-                last, first = silent
-                pauses.append(Pause(said * 1000, (first - last) * 1000, (first - called) * 1000))
-                spans.append((called, first))
-                # The log is written behind what it tells.
-                let_run(job, _BETWEEN_SECONDS / 2)
-                pauses[-1].steps.update(steps_since(Path(folder) / "checkpoints", called))
-            check(job.result(), given)
-            check_beside(folders, given)
-        for pause, (called, first) in zip(pauses, spans, strict=True):
+    given = Input(keys, int(2 * FULL_AFTER * keys + rate * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
+    with _job(options, given, rate) as (job, kept, folders):
+        info = until_checkpoints(job, 1, _INTERVAL)
+        measured = [_rescale(job, _WAYS[way](parallelism), kept, folders) for parallelism in _PARALLELISM]
+        check(job.result(), given)
+        check_beside(folders, given)
+        for pause, (called, first) in measured:
             pause.effects.update(effects(folders, called, first))
-    return pauses, state_mb
+    return [pause for pause, _ in measured], completed(info)[-1].bytes / 1e6
+
+
+def _rescale(
+    job: RayJob, request: ParallelismRequest, kept: Path, folders: Folders
+) -> tuple[Pause, tuple[float, float]]:
+    """One rescale, and when it was called for and the first rows of new subtasks came; monotonic seconds."""
+    let_run(job, _BETWEEN_SECONDS)
+    called = time.monotonic()
+    said = job.rescale(request)
+    until(job, lambda info: silence(folders.stamps, called) is not None, "rows of new subtasks")
+    silent = silence(folders.stamps, called)
+    assert silent is not None
+    last, first = silent
+    # The log is written behind what it tells.
+    let_run(job, _BETWEEN_SECONDS / 2)
+    steps = dict(steps_since(kept, called))
+    return Pause(said * 1000, (first - last) * 1000, (first - called) * 1000, steps), (called, first)

@@ -39,6 +39,9 @@ if __name__ == "__main__":
     # The programs are the package `perf` here and in Ray's workers, wherever the checkout is and however installed.
     sys.path.insert(0, str(ROOT))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Where Python may not keep what it has compiled, each process of a job compiles everything, for seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 if TYPE_CHECKING:
     from perf.harness import Options, Reading, Result
