@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from penstock.tables.bind.expression_binder import EQUALITIES, ExpressionBinder
+from penstock.tables.bind.expression_binder import ExpressionBinder, cannot_be_compared
 from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggregate, nodes_in
 from penstock.tables.building import call, converted
 from penstock.tables.expressions import Expression, InputColumn
-from penstock.tables.functions.common_types import comparable_type
+from penstock.tables.functions.common_types import EQUALITIES, comparable_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.plan.nodes import PlanNode
@@ -50,9 +50,9 @@ def compared(queries: Queries, operator: str, one: Expression, other: Expression
     Raises:
         SqlValidationError: their types cannot be compared, or not in this way.
     """
-    common = comparable_type(one.type, other.type)
+    common = comparable_type(one.type, other.type, operator)
     if common is None:
-        raise queries.source.invalid(at, f"{one.type} and {other.type} cannot be compared; cast one of them")
+        raise queries.source.invalid(at, cannot_be_compared(one.type, other.type))
     if operator not in EQUALITIES:
         check_ordered(common, at, repr(operator), queries.source)
     return call(operator, converted(one, common), converted(other, common))

@@ -27,7 +27,7 @@ from penstock.tables.expressions import (
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.aggregates import AGGREGATES, RANKS
 from penstock.tables.functions.casts import castable
-from penstock.tables.functions.common_types import common_type, comparable_type
+from penstock.tables.functions.common_types import EQUALITIES, common_type, comparable_type
 from penstock.tables.functions.registry import OF_OPERATORS, SCALAR_FUNCTIONS
 from penstock.tables.functions.temporal import UNITS
 from penstock.tables.functions.user import UserFunctionKind
@@ -37,8 +37,6 @@ from penstock.tables.parse.text import SqlText
 from penstock.tables.types import Kind, SqlType
 
 Hook = Callable[[n.Node], "Expression | None"]
-EQUALITIES: Final = frozenset({"=", "<>"})
-"""The comparisons of values that need no order."""
 _COMPARISONS: Final = EQUALITIES | {"<", "<=", ">", ">="}
 _NOT_NULL_TEXT: Final = t.STRING.with_nullable(False)
 
@@ -95,7 +93,7 @@ class ExpressionBinder:
             case n.IsTest():
                 return self._is_test(node)
             case n.IsDistinct():
-                left, right = self._comparable(node.at, self.bind(node.left), self.bind(node.right))
+                left, right = self._comparable(node.at, "=", self.bind(node.left), self.bind(node.right))
                 return call("IS_NOT_DISTINCT" if node.negated else "IS_DISTINCT", left, right)
             case n.Between():
                 return self._between(node)
@@ -156,7 +154,7 @@ class ExpressionBinder:
             return call(operator, self.condition(node.left, operator), self.condition(node.right, operator))
         left, right = self.bind(node.left), self.bind(node.right)
         if operator in _COMPARISONS:
-            pair = self._comparable(node.at, left, right)
+            pair = self._comparable(node.at, operator, left, right)
             if operator not in EQUALITIES:
                 check_ordered(pair[0].type, node.at, repr(operator), self.source)
             return call(operator, *pair)
@@ -166,11 +164,13 @@ class ExpressionBinder:
         if times is not None:
             return times
         for side in (left, right):
-            if not side.type.is_numeric and side.type.kind is not Kind.NULL and not side.type.is_text:
+            if not side.type.is_numeric and side.type.kind is not Kind.NULL:
                 raise self.source.invalid(
-                    node.at, f"{operator!r} takes numbers, not {left.type} and {right.type}; cast them"
+                    node.at,
+                    f"{operator!r} takes numbers, not {left.type} and {right.type}; cast what is none, such as "
+                    "CAST(x AS INT)",
                 )
-        return call(operator, *(converted(side, t.DOUBLE) if side.type.is_text else side for side in (left, right)))
+        return call(operator, left, right)
 
     def _with_times(self, node: n.Binary, left: Expression, right: Expression) -> Expression | None:
         """Sums of times and intervals; None where there are none."""
@@ -191,13 +191,10 @@ class ExpressionBinder:
             return call("MULTIPLY_INTERVAL", right, left)
         return None
 
-    def _comparable(self, at: int, left: Expression, right: Expression) -> tuple[Expression, Expression]:
-        common = comparable_type(left.type, right.type)
+    def _comparable(self, at: int, operator: str, left: Expression, right: Expression) -> tuple[Expression, Expression]:
+        common = comparable_type(left.type, right.type, operator)
         if common is None:
-            raise self.source.invalid(
-                at,
-                f"{left.type} and {right.type} cannot be compared; cast one of them, such as CAST(x AS {right.type})",
-            )
+            raise self.source.invalid(at, cannot_be_compared(left.type, right.type))
         return converted(left, common), converted(right, common)
 
     def _is_test(self, node: n.IsTest) -> Expression:
@@ -222,7 +219,13 @@ class ExpressionBinder:
 
     def _in_list(self, node: n.InList) -> Expression:
         operand = self.bind(node.operand)
-        tests = [call("=", *self._comparable(item.at, operand, self.bind(item))) for item in node.items]
+        items = [self.bind(item) for item in node.items]
+        if common_type([item.type for item in items]) is None:
+            raise self.source.invalid(node.items[0].at, "the values of IN have no type in common; cast them to one")
+        tests = [
+            call("=", *self._comparable(item.at, "=", operand, _listed(value, operand.type)))
+            for item, value in zip(node.items, items, strict=True)
+        ]
         found = chain("OR", tests)
         return call("NOT", found) if node.negated else found
 
@@ -376,6 +379,19 @@ class ExpressionBinder:
                 raise self.source.invalid(at, f"the elements of {name} have no type in common; cast them")
             bound[first::every] = [converted(item, common) for item in group]
         return call(name, *bound)
+
+
+def cannot_be_compared(one: SqlType, other: SqlType) -> str:
+    """What a message says of two values whose types nobody compares, with a cast of the text where one is."""
+    wanted = other if one.is_text else one
+    return f"{one} and {other} cannot be compared; cast one of them, such as CAST(x AS {wanted.with_nullable(True)})"
+
+
+def _listed(value: Expression, operand: SqlType) -> Expression:
+    """A value of IN: of texts and numbers, as what it is looked for."""
+    if value.type.is_text and operand.is_numeric:
+        return converted(value, operand)
+    return converted(value, t.STRING) if value.type.is_numeric and operand.is_text else value
 
 
 def _lacks_words(function: s.ScalarFunction, arguments: Sequence[n.Node]) -> bool:

@@ -22,6 +22,7 @@ from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggrega
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
+from penstock.tables.parse.rewriting import rewritten
 from penstock.tables.plan.nodes import (
     Aggregate,
     Column,
@@ -165,7 +166,7 @@ class SelectBinder:
         names: list[str] = []
         for item in self._select.items:
             self._item(item, outer, scope, binder, expressions, names)
-        qualify = None if self._select.qualify is None else outer.condition(self._select.qualify, "QUALIFY")
+        qualify = None if self._select.qualify is None else outer.condition(self._named(scope), "QUALIFY")
         names = unique_names(names)
         hidden, keys = self._order(order_by, outer, expressions, names)
         node = overs.plan()
@@ -188,6 +189,18 @@ class SelectBinder:
             visible = node.columns[: len(names)]
             node = Project(node, tuple(InputColumn(c.type, i) for i, c in enumerate(visible)), visible)
         return node
+
+    def _named(self, scope: Scope) -> n.Node:
+        """QUALIFY, where names that no column has are those that SELECT gives."""
+        given = {item.alias.name: item.value for item in self._select.items if item.alias is not None}
+
+        def meant(part: n.Node) -> n.Node | None:
+            if not isinstance(part, n.Name) or len(part.parts) > 1 or scope.find(part, self._source) is not None:
+                return None
+            return given.get(part.parts[0].name)
+
+        assert self._select.qualify is not None, "the caller has looked"
+        return rewritten(self._select.qualify, meant)
 
     def _item(
         self,

@@ -160,7 +160,7 @@ def _whole(mode: str) -> s.Evaluate:
 
 def _whole_type(given: Sequence[SqlType]) -> SqlType:
     kind = given[0]
-    return t.decimal(kind.precision - kind.scale + 1, 0) if kind.kind is Kind.DECIMAL else kind
+    return t.decimal(kind.precision, 0) if kind.kind is Kind.DECIMAL else kind
 
 
 def _sign(call: CallValues) -> pa.Array:

@@ -23,15 +23,16 @@ def _common(kinds: Sequence[SqlType], what: str) -> SqlType:
 
 
 def _array_type(given: Sequence[SqlType]) -> SqlType:
-    return t.array(_common(given, "the elements"))
+    return t.array(_common(given, "the elements")).with_nullable(False)
 
 
 def _map_type(given: Sequence[SqlType]) -> SqlType:
-    return SqlType(Kind.MAP, parts=(_common(given[::2], "the keys"), _common(given[1::2], "the values")))
+    return SqlType(Kind.MAP, False, parts=(_common(given[::2], "the keys"), _common(given[1::2], "the values")))
 
 
 def _row_type(given: Sequence[SqlType]) -> SqlType:
-    return SqlType(Kind.ROW, fields=tuple(RowField(f"EXPR${place}", kind) for place, kind in enumerate(given)))
+    fields = tuple(RowField(f"EXPR${place}", kind) for place, kind in enumerate(given))
+    return SqlType(Kind.ROW, False, fields=fields)
 
 
 def _array_of(call: CallValues) -> pa.Array:
@@ -75,6 +76,12 @@ def _fitted(place: int, given: SqlType, wanted: SqlType, what: str) -> SqlType:
 def _with_element(given: Sequence[SqlType]) -> Sequence[SqlType]:
     """An array and what may be an element of it."""
     return [given[0], _fitted(1, given[1], given[0].parts[0], "an element of the array")]
+
+
+def _longer(given: Sequence[SqlType]) -> SqlType:
+    """The array with one more element."""
+    element = given[0].parts[0]
+    return t.array(element.with_nullable(element.nullable or given[1].nullable))
 
 
 def _alike(what: str) -> s.Coerce:
@@ -173,7 +180,14 @@ def _collection(
     optional: int = 0,
     coerce: s.Coerce | None = None,
 ) -> ScalarFunction:
-    return ScalarFunction(name, parameters, infer, by_row(function), nullable=True, optional=optional, coerce=coerce)
+    evaluate = by_row(function)
+    return ScalarFunction(
+        name, parameters, infer, evaluate, nullable=name in _OFTEN_NULL, optional=optional, coerce=coerce
+    )
+
+
+_OFTEN_NULL: Final = ("ELEMENT", "ARRAY_MAX", "ARRAY_MIN", "MAP_FROM_ENTRIES")
+"""Those that have no value for some arrays that are not null."""
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -275,11 +289,9 @@ FUNCTIONS: Final = (
         _with_null_values(lambda v, x: [y for y in v if y != x]),
         coerce=_with_element,
     ),
+    ScalarFunction("ARRAY_APPEND", (_A, s.ANY), _longer, _with_null_values(lambda v, x: [*v, x]), coerce=_with_element),
     ScalarFunction(
-        "ARRAY_APPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [*v, x]), coerce=_with_element
-    ),
-    ScalarFunction(
-        "ARRAY_PREPEND", (_A, s.ANY), s.like_first, _with_null_values(lambda v, x: [x, *v]), coerce=_with_element
+        "ARRAY_PREPEND", (_A, s.ANY), _longer, _with_null_values(lambda v, x: [x, *v]), coerce=_with_element
     ),
     _collection("ARRAY_DISTINCT", (_A,), s.like_first, _distinct),
     _collection("ARRAY_REVERSE", (_A,), s.like_first, lambda v: v[::-1]),

@@ -6,9 +6,13 @@ Source: Flink's `LogicalTypeMerging.findCommonType`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from penstock.tables import types as t
 from penstock.tables.types import Kind, RowField, SqlType
+
+EQUALITIES: Final = frozenset({"=", "<>"})
+"""The comparisons of values that need no order."""
 
 
 def common_type(kinds: Sequence[SqlType]) -> SqlType | None:
@@ -62,10 +66,16 @@ def _wider_number(one: SqlType, other: SqlType) -> SqlType:
     return t.decimal(max(left.precision - left.scale, right.precision - right.scale) + scale, scale)
 
 
-def comparable_type(one: SqlType, other: SqlType) -> SqlType | None:
-    """The type as which values of both are compared: a text is read as what it is compared with."""
-    if one.is_text and not other.is_text and other.kind in (*t.NUMERIC, *t.TEMPORAL, Kind.BOOLEAN):
-        return t.DOUBLE if other.is_numeric and other.kind not in t.EXACT else other
+def comparable_type(one: SqlType, other: SqlType, operator: str) -> SqlType | None:
+    """The type as which `operator` compares values of both; None where it does not.
+
+    A text is read as the time that it is compared with, and, where it is asked what is greater, as the number. Source:
+    what Flink 2.3 answers (`=` of a text and a number fails there when the job is planned).
+    """
     if other.is_text and not one.is_text:
-        return comparable_type(other, one)
+        one, other = other, one
+    if one.is_text and other.kind in t.TEMPORAL:
+        return other
+    if one.is_text and other.is_numeric and operator not in EQUALITIES:
+        return t.DOUBLE if other.kind in t.APPROXIMATE else other
     return common_type((one, other))

@@ -26,14 +26,9 @@ def _compare(
             return pa.nulls(call.rows, pa.bool_())
         if call.types[0].kind in s.NESTED:
             return s.by_row(by_value)(call)
-        one, other = (_unpadded(column, kind) for column, kind in zip(call.columns, call.types, strict=True))
-        return function(one, other)
+        return function(*call.columns)
 
     return ScalarFunction(name, (s.ANY, s.ANY), always(t.BOOLEAN), evaluate)
-
-
-def _unpadded(column: pa.Array, kind: SqlType) -> pa.Array:
-    return pc.utf8_rtrim(column, " ") if kind.kind is Kind.CHAR else column
 
 
 def _is_distinct(call: CallValues) -> pa.Array:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.tables.functions import (
+    addresses,
     arithmetic,
     collections,
     comparison,
+    hash_codes,
     json,
     json_texts,
     percentiles,
@@ -18,10 +20,12 @@ from penstock.tables.functions import (
 )
 from penstock.tables.functions.signatures import ScalarFunction
 
+_FAMILIES: Final = (
+    *(arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants),
+    *(addresses, hash_codes),
+)
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
-    function.name: function
-    for family in (arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants)
-    for function in family.FUNCTIONS
+    function.name: function for family in _FAMILIES for function in family.FUNCTIONS
 }
 OF_OPERATORS: Final = frozenset(
     {

@@ -83,6 +83,7 @@ INTERVAL: Final = "an interval"
 MEMBERS: Final = "an array, map or multiset"
 FLAT: Final = "a value that is no array, map, multiset or row"
 ORDERED: Final = "a value that has an order"
+HASHED: Final = "a boolean, number, text, date, time or timestamp"
 
 NESTED: Final = (Kind.ARRAY, Kind.MAP, Kind.ROW, Kind.MULTISET)
 """What is equal or not, and neither smaller nor greater."""
@@ -110,6 +111,7 @@ _ACCEPTED: Final = {
     MEMBERS: (Kind.ARRAY, Kind.MAP, Kind.MULTISET),
     FLAT: tuple(kind for kind in Kind if kind not in NESTED),
     ORDERED: tuple(kind for kind in Kind if kind not in (*NESTED, Kind.VARIANT)),
+    HASHED: (Kind.BOOLEAN, *t.NUMERIC, *t.CHARACTERS, *t.TEMPORAL),
 }
 _CAST_TO: Final = {TEXT: t.STRING}
 """What a value of another type is cast to where that loses nothing or is Flink's implicit cast."""
@@ -248,9 +250,16 @@ def like_first(arguments: Sequence[SqlType]) -> SqlType:
     return arguments[0]
 
 
-def text_or_bytes(arguments: Sequence[SqlType]) -> SqlType:
-    """STRING, or BYTES for bytes."""
-    return t.BYTES if arguments[0].kind in t.BYTES_KINDS else t.STRING
+def part_of_first(arguments: Sequence[SqlType]) -> SqlType:
+    """A text or bytes of at most the first argument's length."""
+    first = arguments[0]
+    return SqlType(Kind.VARBINARY if first.kind in t.BYTES_KINDS else Kind.VARCHAR, precision=first.precision)
+
+
+def joined_texts(arguments: Sequence[SqlType]) -> SqlType:
+    """A text as long as all together: CHAR where all are."""
+    kind = Kind.CHAR if all(argument.kind is Kind.CHAR for argument in arguments) else Kind.VARCHAR
+    return SqlType(kind, precision=min(sum(argument.precision for argument in arguments), t.MAX_LENGTH))
 
 
 def kernel(function: Callable[..., pa.Array]) -> Evaluate:

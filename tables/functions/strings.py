@@ -362,23 +362,48 @@ def _function(
     )
 
 
+def _given(
+    name: str,
+    parameters: tuple[str, ...],
+    kind: t.SqlType,
+    function: Callable[..., object],
+    *,
+    optional: int = 0,
+    check: s.Check | None = None,
+) -> ScalarFunction:
+    """Of a function that has a value for all that is not null."""
+    return ScalarFunction(name, parameters, always(kind), by_row(function), optional=optional, check=check)
+
+
+def _part(name: str, function: Callable[[str, int], str]) -> ScalarFunction:
+    """Of a function that gives so many characters of a text."""
+    return ScalarFunction(name, (s.TEXT, s.INTEGER), s.part_of_first, by_row(function), nullable=True)
+
+
+def _overlaid(given: Sequence[t.SqlType]) -> t.SqlType:
+    joined = s.joined_texts(given[:2])
+    return t.SqlType(t.Kind.VARCHAR, precision=joined.precision)
+
+
 def _plain(name: str, parameters: tuple[str, ...], kind: t.SqlType, evaluate: s.Evaluate) -> ScalarFunction:
     return ScalarFunction(name, parameters, always(kind), evaluate)
 
 
 _T, _I = s.TEXT, s.INTEGER
+_DIGITS_OF_DIGEST: Final = {"MD5": 32, "SHA1": 40, "SHA224": 56, "SHA256": 64, "SHA384": 96, "SHA512": 128}
+"""Hexadecimal digits."""
 
 FUNCTIONS: Final = (
-    _plain("UPPER", (_T,), t.STRING, _cased(pc.utf8_upper, str.upper)),
-    _plain("LOWER", (_T,), t.STRING, _cased(pc.utf8_lower, str.lower)),
+    ScalarFunction("UPPER", (_T,), s.like_first, _cased(pc.utf8_upper, str.upper)),
+    ScalarFunction("LOWER", (_T,), s.like_first, _cased(pc.utf8_lower, str.lower)),
     *(_plain(name, (_T,), t.INT, kernel(pc.utf8_length)) for name in ("CHAR_LENGTH", "CHARACTER_LENGTH", "LENGTH")),
     _plain("OCTET_LENGTH", (_T,), t.INT, kernel(pc.binary_length)),
-    _plain("REVERSE", (_T,), t.STRING, kernel(pc.utf8_reverse)),
-    _function("TRIM", (s.KEYWORD, _T, _T), t.STRING, _trim),
-    ScalarFunction("LTRIM", (_T, _T), always(t.STRING), by_row(str.lstrip), optional=1),
-    ScalarFunction("RTRIM", (_T, _T), always(t.STRING), by_row(str.rstrip), optional=1),
+    ScalarFunction("REVERSE", (_T,), always(t.STRING), kernel(pc.utf8_reverse), nullable=True),
+    ScalarFunction("TRIM", (s.KEYWORD, _T, _T), lambda given: s.part_of_first(given[2:]), by_row(_trim)),
+    ScalarFunction("LTRIM", (_T, _T), s.part_of_first, by_row(str.lstrip), optional=1),
+    ScalarFunction("RTRIM", (_T, _T), s.part_of_first, by_row(str.rstrip), optional=1),
     ScalarFunction("BTRIM", (_T, _T), always(t.STRING), by_row(str.strip), optional=1),
-    ScalarFunction("||", (_T, _T), always(t.STRING), _concat),
+    ScalarFunction("||", (_T, _T), s.joined_texts, _concat),
     ScalarFunction("CONCAT", (_T,), always(t.STRING), _concat, variadic=True),
     ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True, nullable=True),
     *(
@@ -397,36 +422,30 @@ FUNCTIONS: Final = (
         )
     ),
     *(
-        ScalarFunction(name, (s.TEXT_OR_BYTES, _I, _I), s.text_or_bytes, by_row(_substring), optional=1, nullable=True)
+        ScalarFunction(name, (s.TEXT_OR_BYTES, _I, _I), s.part_of_first, by_row(_substring), optional=1, nullable=True)
         for name in ("SUBSTRING", "SUBSTR")
     ),
-    _function("LEFT", (_T, _I), t.STRING, lambda v, n: v[: max(n, 0)]),
-    _function("RIGHT", (_T, _I), t.STRING, lambda v, n: v[-n:] if n > 0 else ""),
-    _function("REPEAT", (_T, _I), t.STRING, lambda v, n: v * max(n, 0)),
-    _function("REPLACE", (_T, _T, _T), t.STRING, str.replace),
-    _function(
+    _part("LEFT", lambda v, n: v[: max(n, 0)]),
+    _part("RIGHT", lambda v, n: v[-n:] if n > 0 else ""),
+    _given("REPEAT", (_T, _I), t.STRING, lambda v, n: v * max(n, 0)),
+    _given("REPLACE", (_T, _T, _T), t.STRING, str.replace),
+    _given(
         "TRANSLATE",
         (_T, _T, _T),
         t.STRING,
         lambda v, a, b: v.translate({ord(c): b[i] if i < len(b) else None for i, c in reversed(list(enumerate(a)))}),
     ),
-    _function(
-        "OVERLAY",
-        (_T, _T, _I, _I),
-        t.STRING,
-        _overlay,
-        optional=1,
-    ),
-    _function("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
-    _function("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
-    _function("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
+    ScalarFunction("OVERLAY", (_T, _T, _I, _I), _overlaid, by_row(_overlay), optional=1),
+    _given("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
+    _given("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
+    _given("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
     _function("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
     _function("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
-    _function("INITCAP", (_T,), t.STRING, _capitalised),
-    _function("ASCII", (_T,), t.INT, lambda v: v.encode()[0] if v else 0),
+    ScalarFunction("INITCAP", (_T,), s.like_first, by_row(_capitalised)),
+    _given("ASCII", (_T,), t.INT, lambda v: v.encode()[0] if v else 0),
     _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256)),
-    _function("STARTSWITH", (_T, _T), t.BOOLEAN, str.startswith),
-    _function("ENDSWITH", (_T, _T), t.BOOLEAN, str.endswith),
+    _given("STARTSWITH", (_T, _T), t.BOOLEAN, str.startswith),
+    _given("ENDSWITH", (_T, _T), t.BOOLEAN, str.endswith),
     _function("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), t.STRING, _split_index),
     _function("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
     _function("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
@@ -441,7 +460,7 @@ FUNCTIONS: Final = (
         _regexp_extract_all,
         optional=1,
     ),
-    _function("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
+    _given("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
     _function("STR_TO_MAP", (_T, _T, _T), t.SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
     _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
@@ -449,8 +468,8 @@ FUNCTIONS: Final = (
     _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
     ScalarFunction("TO_BASE64", (s.TEXT_OR_BYTES,), always(t.STRING), by_row(_to_base64)),
     _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
-    _function("ENCODE", (_T, _T), t.BYTES, _encode, check=s.checked_text(1, _charset)),
-    _function("DECODE", (s.BINARY, _T), t.STRING, _decode, check=s.checked_text(1, _charset)),
+    _given("ENCODE", (_T, _T), t.BYTES, _encode, check=s.checked_text(1, _charset)),
+    _given("DECODE", (s.BINARY, _T), t.STRING, _decode, check=s.checked_text(1, _charset)),
     _function("UNHEX", (_T,), t.BYTES, _unhex),
     ScalarFunction("ELT", (_I, _T), always(t.STRING), _elt_column, variadic=True, nullable=True),
     ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, variadic=True, nullable=True),
@@ -458,8 +477,8 @@ FUNCTIONS: Final = (
     _function("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
     _function("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
     *(
-        _function(name, (_T,), t.STRING, _digest(name.lower()))
-        for name in ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512")
+        _given(name, (_T,), t.SqlType(t.Kind.CHAR, precision=digits), _digest(name.lower()))
+        for name, digits in _DIGITS_OF_DIGEST.items()
     ),
-    _function("SHA2", (_T, _I), t.STRING, _sha2),
+    _function("SHA2", (_T, _I), t.SqlType(t.Kind.VARCHAR, precision=128), _sha2),
 )

@@ -490,7 +490,10 @@ FUNCTIONS: Final = (
     ),
     _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1, check=_CAN_READ),
     ScalarFunction(
-        "FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime, optional=1, check=_CAN_WRITE
+        *("FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime),
+        optional=1,
+        nullable=True,
+        check=_CAN_WRITE,
     ),
     ScalarFunction(
         "UNIX_TIMESTAMP",

@@ -300,11 +300,13 @@ class ExpressionParser:
     def _case(self) -> n.Node:
         cursor, at = self.cursor, self.cursor.take().at
         operand = None if cursor.sees("WHEN") else self.expression()
-        branches = []
+        branches: list[tuple[n.Node, n.Node]] = []
         while cursor.accept("WHEN"):
-            condition = self.expression()
+            # CASE with a value may compare it with several: WHEN 1, 2 THEN.
+            tests = (self.expression(),) if operand is None else cursor.listed(self.expression)
             cursor.expect("THEN", where="behind the condition of WHEN")
-            branches.append((condition, self.expression()))
+            value = self.expression()
+            branches += [(test, value) for test in tests]
         if not branches:
             raise cursor.expected("WHEN", "behind CASE")
         default = self.expression() if cursor.accept("ELSE") else None

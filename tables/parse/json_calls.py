@@ -80,12 +80,13 @@ def _array(parser: Expressions, at: int, name: str) -> n.Node:
 
 
 def _pair(parser: Expressions) -> tuple[n.Node, n.Node]:
-    """`[KEY] key VALUE value`."""
+    """`[KEY] key VALUE value`, or `key: value`."""
     cursor = parser.cursor
-    if cursor.sees("KEY") and cursor.ahead(1).word not in ("VALUE", ".", ","):
+    if cursor.sees("KEY") and cursor.ahead(1).word not in ("VALUE", ":", ".", ","):
         cursor.take()
     key = parser.expression()
-    cursor.expect("VALUE", where="between the key and the value")
+    if not cursor.accept(":"):
+        cursor.expect("VALUE", where="between the key and the value")
     return key, parser.expression()
 
 

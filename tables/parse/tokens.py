@@ -57,7 +57,7 @@ _PATTERN: Final = re.compile(
     |(?P<hint>/\*\+.*?\*/)
     |(?P<comment>/\*.*?\*/)
     |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)
-    |(?P<string>(?:_[A-Za-z]\w*)?'(?:[^']|'')*')
+    |(?P<string>(?:_[A-Za-z]\w*|[nN])?'(?:[^']|'')*')
     |(?P<unicode>[uU]&'(?:[^']|'')*'(?:\s+(?i:UESCAPE)\s+'[^']')?)
     |(?P<quoted>`(?:[^`]|``)*`)
     |(?P<word>[^\W\d][\w$]*)
@@ -97,7 +97,7 @@ def _token(found: re.Match[str], at: int) -> Token | None:
         case "number":
             return Token(TokenKind.NUMBER, text, at, end)
         case "string":
-            # A character set before it, such as _UTF8, changes nothing: all texts are in Unicode.
+            # A character set before it, such as _UTF8, or N changes nothing: all texts are in Unicode.
             return Token(TokenKind.STRING, text[text.index("'") + 1 : -1].replace("''", "'"), at, end)
         case "unicode":
             return Token(TokenKind.STRING, _of_code_points(text), at, end)

@@ -6,10 +6,6 @@ from collections.abc import Sequence
 
 from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
-from penstock.tables.types import Kind
-
-_NO_KEYS = (Kind.CHAR,)
-"""Compared by other rules than equality of what is stored: blanks at the end do not count."""
 
 
 def equal_columns(conditions: Sequence[Expression], width: int) -> tuple[tuple[tuple[int, int], ...], list[Expression]]:
@@ -59,7 +55,7 @@ def _equal_sides(condition: Expression, width: int) -> tuple[Expression, Express
     if not isinstance(condition, FunctionCall) or condition.name != "=":
         return None
     one, other = condition.arguments
-    if not one.type.same_as(other.type) or one.type.kind in _NO_KEYS:
+    if not one.type.same_as(other.type):
         return None
     sides = [{place < width for place in columns_in(side)} for side in (one, other)]
     if sides == [{False}, {True}]:

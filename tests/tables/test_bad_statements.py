@@ -63,6 +63,18 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     # Types that do not fit
     (SqlValidationError, "SELECT id + at FROM orders", 11, "'+' takes numbers"),
     (SqlValidationError, "SELECT id FROM orders WHERE price", 29, "WHERE needs a condition (BOOLEAN)"),
+    (SqlValidationError, "SELECT id + '1' FROM orders", 11, "cast what is none, such as CAST(x AS INT)"),
+    (SqlValidationError, "SELECT item * id FROM orders", 13, "'*' takes numbers, not STRING and INT"),
+    (
+        SqlValidationError,
+        "SELECT item = id FROM orders",
+        13,
+        "STRING and INT cannot be compared; cast one of them, such as CAST(x AS INT)",
+    ),
+    (SqlValidationError, "SELECT CASE id WHEN '1' THEN 2 END FROM orders", 21, "cannot be compared"),
+    (SqlValidationError, "SELECT id IN (1, '2') FROM orders", 15, "the values of IN have no type in common"),
+    (SqlValidationError, "SELECT TRUE > 'true'", 13, "such as CAST(x AS BOOLEAN)"),
+    (SqlValidationError, "SELECT item IN (SELECT id FROM orders) FROM items", 13, "such as CAST(x AS INT)"),
     (SqlValidationError, "SELECT id = tags FROM orders", 11, "INT and ARRAY<STRING> cannot be compared"),
     (SqlValidationError, "SELECT CAST(tags AS INT) FROM orders", 8, "ARRAY<STRING> cannot be cast to INT"),
     (SqlValidationError, "SELECT SUM(tags) FROM orders", 12, "SUM takes a number, not ARRAY<STRING>"),

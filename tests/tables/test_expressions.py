@@ -70,7 +70,32 @@ _TYPES_OF_NUMBERS = "INT NOT NULLBIGINT NOT NULLDECIMAL(3, 1) NOT NULLDECIMAL(13
         ("MOD(7, 3)", 1),
         ("ABS(-5)", 5),
         ("1 = 1.0", True),
-        ("'2' = 2", True),
+        ("CASE x WHEN 0, 1 THEN 'some' ELSE 'many' END", "some"),
+        ("CAST('a' AS CHAR(3)) = 'a'", False),
+        ("HASH_CODE('äöü€𝄞')", 1817984468),
+        ("HASH_CODE('polygenelubricants')", -(2**31)),
+        ("HASH_CODE(-5)", -5),
+        ("HASH_CODE(CAST(5000000000 AS BIGINT))", 705032705),
+        ("HASH_CODE(-1.5)", -464),
+        ("HASH_CODE(CAST(-1.5 AS DOUBLE))", -1074266112),
+        ("HASH_CODE(CAST(1.5 AS FLOAT))", 1069547520),
+        ("HASH_CODE(DATE '1960-01-01')", -3653),
+        ("HASH_CODE(TIME '10:00:00')", 36_000_000),
+        ("HASH_CODE(TIMESTAMP '2020-01-01 00:00:00.123')", 1853241708),
+        ("HASH_CODE(FALSE)", 1237),
+        ("HASH_CODE(CAST(NULL AS STRING))", None),
+        ("INET_ATON('1.2.3.4')", 16909060),
+        ("INET_ATON('1.2.3')", 16908291),
+        ("INET_ATON('127')", 127),
+        ("INET_ATON('1.65535')", None),
+        ("INET_ATON('1.2.3.4.5')", None),
+        ("INET_NTOA(16909060)", "1.2.3.4"),
+        ("INET_NTOA(4294967296)", None),
+        ("'5.5' > 5", False),
+        ("'5.5' > 5.4", True),
+        ("x IN ('1', '2.0')", True),
+        ("'01' IN (1, 2)", False),
+        ("TIMESTAMP '2024-01-01 00:00:00' = '2024-01-01'", True),
         ("NULLIF(1, 1)", None),
         ("COALESCE(NULLIF(1, 1), 5)", 5),
         ("IF(1 > 2, 'a', 'bc')", "bc"),
@@ -161,6 +186,7 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("DECODE(ENCODE('é', 'UTF-16'), 'UTF-16')", "é"),
         ("UNHEX('  ')", None),
         ("TO_BASE64(X'6162')", "YWI="),
+        ("N'é'", "é"),
         ("U&'\\00e9\\+01F600' || U&'!0041' UESCAPE '!' || _UTF8'b'", "é😀Ab"),
         (
             "TYPEOF(-2147483648) || TYPEOF(-9223372036854775808) || TYPEOF(0.1 + 0.2) || TYPEOF(1 * 1.5)",
@@ -307,6 +333,10 @@ def test_the_values_of_a_group_are_json() -> None:
 def test_json_that_cannot_be_made_fails_the_job_with_the_row(expression: str) -> None:
     with pytest.raises(JobFailedError, match=r"JSON_.* in row \{"):
         value(expression)
+
+
+def test_a_key_of_json_may_have_a_colon_behind_it() -> None:
+    assert value("JSON_OBJECT('a': 1, KEY 'b' VALUE 2)") == '{"a":1,"b":2}'
 
 
 def test_all_fields_of_a_row_are_columns() -> None:

@@ -84,6 +84,13 @@ def _quotients(sums: list[decimal.Decimal], counts: Int64s, kind: pa.DataType) -
     return pa.array([None if one is None else one.quantize(unit, context=EXACT) for one in quotients], kind)
 
 
+def _cut_off(numbers: npt.NDArray[np.float64], bounds: np.iinfo[np.signedinteger]) -> npt.NDArray[np.int64]:
+    """Whole numbers as Java makes them of others: towards 0, and what is too large the largest."""
+    inside = (numbers > bounds.min) & (numbers < bounds.max)
+    whole = np.where(inside, numbers, 0).astype(np.int64)
+    return np.where(inside, whole, np.where(numbers >= bounds.max, bounds.max, bounds.min))
+
+
 def _as_type(numbers: Numbers, nulls: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     mask = nulls if nulls.any() else None
     if numbers.dtype == np.object_:
@@ -93,5 +100,5 @@ def _as_type(numbers: Numbers, nulls: npt.NDArray[np.bool_], kind: pa.DataType) 
     if pa.types.is_decimal(kind):
         return pa.array(numbers, mask=mask).cast(kind)
     if pa.types.is_integer(kind) and numbers.dtype == np.float64:
-        numbers = np.where(nulls, 0, numbers)
+        numbers = _cut_off(np.where(nulls, 0, numbers), np.iinfo(numpy_type(kind)))
     return pa.array(numbers.astype(numpy_type(kind), copy=False), kind, mask=mask)
