@@ -335,6 +335,23 @@ def test_json_that_cannot_be_made_fails_the_job_with_the_row(expression: str) ->
         value(expression)
 
 
+def test_a_variance_of_whole_numbers_is_cut_off_and_goes_as_far_as_its_type() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql("SELECT VAR_POP(x) AS v, STDDEV_SAMP(x) AS s FROM (VALUES 1, 1000000, 2000000000) AS t (x)")
+    assert table is not None
+    *_, last = table.to_changelog().collect()
+    assert (last["v"], last["s"]) == (2**31 - 1, 1_154_411_971)
+
+
+def test_qualify_knows_the_names_of_select() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    query = "SELECT x, ROW_NUMBER() OVER (ORDER BY x DESC) AS n FROM (VALUES 3, 5) AS t (x) QUALIFY n = 1 AND x > 1"
+    table = env.sql(query)
+    assert table is not None
+    *_, last = table.to_changelog().collect()
+    assert last["x"] == 5
+
+
 def test_a_key_of_json_may_have_a_colon_behind_it() -> None:
     assert value("JSON_OBJECT('a': 1, KEY 'b' VALUE 2)") == '{"a":1,"b":2}'
 
