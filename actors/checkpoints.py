@@ -191,11 +191,9 @@ class Checkpoints:
         if inject.directory is not None:
             self._targets[number] = self._store.savepoint_target(inject.directory, number)
             barrier = replace(barrier, target=self._targets[number])
-        self._to_subtasks(
-            inject.places, lambda actor, place, attempt: self._ask(actor, place, attempt, barrier, inject.attempt)
-        )
+        self._to_subtasks(inject.places, lambda actor, place, attempt: self._ask(actor, place, attempt, barrier))
 
-    async def _ask(self, actor: Any, place: Place, attempt: int, barrier: Barrier, asked: int) -> None:
+    async def _ask(self, actor: Any, place: Place, attempt: int, barrier: Barrier) -> None:
         try:
             answer = await actor.checkpoint.remote(attempt, barrier)
         except RayActorError:
@@ -205,9 +203,9 @@ class Checkpoints:
             answer = Declined(str(error))
         number = barrier.checkpoint
         if isinstance(answer, Declined):
-            self._handle(ev.Declined(asked, number, place, answer.message, answer.reason))
+            self._handle(ev.Declined(number, place, answer.message, answer.reason))
         else:
-            self._handle(ev.Acknowledged(asked, number, place, answer))
+            self._handle(ev.Acknowledged(number, place, answer))
 
     async def _commit(self, actor: Any, place: Place, attempt: int, checkpoint: int) -> None:
         try:

@@ -142,7 +142,7 @@ class SimulatedJob:
         answer = []
         with took.of("acknowledge"):
             for place, handle in zip(self._places, handles, strict=True):
-                answer += self._coordinator.acknowledge(1, number, place, handle, time.monotonic(), _now_ms())[1]
+                answer += self._coordinator.acknowledge(number, place, handle, time.monotonic(), _now_ms())[1]
         store = _only(answer, Store)
         with took.of("store"):
             self._store.complete(self._epoch, store.checkpoint)

@@ -47,7 +47,7 @@ def steps_since(folder: Path, since: float) -> Mapping[str, float]:
             steps[f"preloading_{rounds}"] = _milliseconds(at - began)
         if any(one.startswith("Inject") for one in said):
             began = at
-            is_switching = is_switching or any("replaced=frozenset({" in one for one in said)
+            is_switching = is_switching or any("replaced=[" in one and "replaced=[]" not in one for one in said)
     return steps
 
 

@@ -74,13 +74,16 @@ class TableHistory:
 
     Args:
         stood: the state at checkpoints that are known, by their numbers; None: empty.
+
+    Attributes:
+        stood: the same; whoever has written the files of a checkpoint adds it.
     """
 
     def __init__(self, stood: Mapping[int, TableHandle | None]) -> None:
-        self._stood = dict(stood)
+        self.stood = dict(stood)
         self._captured: list[Captured] = []
         self._lost: str | None = None
-        known = [table for table in self._stood.values() if table is not None]
+        known = [table for table in self.stood.values() if table is not None]
         self._table = replace(known[-1], segments=()) if known else TableHandle(Redistribution.KEYED, (), ())
 
     def add(self, checkpoint: int, capture: TableCapture, rows: pa.Table) -> None:
@@ -121,33 +124,25 @@ class TableHistory:
         """
         if self._lost is not None:
             raise CheckpointError(f"changes that an earlier checkpoint captured could not be read: {self._lost}")
-        self._stood = {checkpoint: table for checkpoint, table in self._stood.items() if checkpoint >= base}
+        self.stood = {checkpoint: table for checkpoint, table in self.stood.items() if checkpoint >= base}
         self._captured = [captured for captured in self._captured if captured.checkpoint > base]
         merged = self._merge(self._captured)
         if not merged.is_changes:
             return Delta(self._table, merged.rows)
-        if base not in self._stood:
+        if base not in self.stood:
             raise CheckpointError(f"changes build on checkpoint {base}, which this subtask has not written")
-        stood = self._stood[base]
+        stood = self.stood[base]
         if stood is None:
             assert merged.rows is not None, "changes have rows"
             return Delta(self._table, standing_rows([merged.rows], self._table.identity, self._table.expiry))
         died = stood.expiry if goes_back(stood.expiry, self._table.expiry) else None
         return Delta(replace(self._table, segments=stood.segments), merged.rows, died)
 
-    def stood_at(self, checkpoint: int) -> TableHandle | None:
-        """The state at a checkpoint that is known; None: empty, or not known."""
-        return self._stood.get(checkpoint)
-
-    def record(self, checkpoint: int, table: TableHandle | None) -> None:
-        """The checkpoint's files are written: the state stands there as `table` says (None: empty)."""
-        self._stood[checkpoint] = table
-
     @property
     def is_over(self) -> bool:
         """Whether nothing is left of the state, so that it need not be remembered."""
         gone = self._lost is None and all(captured.rows is None for captured in self._captured)
-        return gone and not any(self._stood.values())
+        return gone and not any(self.stood.values())
 
     def _start_again(self) -> None:
         self._captured.clear()

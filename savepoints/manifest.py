@@ -28,7 +28,7 @@ import importlib.metadata
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from penstock.engine.checkpointing.handles import (
@@ -85,17 +85,17 @@ def encode_manifest(checkpoint: CompletedCheckpoint) -> bytes:
 
 
 def _members_of(value: Any) -> Any:
-    """A dataclass as its members, but for those that tell no two apart; an enum as its value."""
-    if isinstance(value, enum.Enum):
-        return value.value
-    names, take = _taken_apart(value.__class__)
-    return dict(zip(names, take(value), strict=True))
+    return _taken_apart(value.__class__)(value)
 
 
 @functools.cache
-def _taken_apart(kind: Hashable) -> tuple[Sequence[str], Callable[[Any], tuple[Any, ...]]]:
-    names = [one.name for one in dataclasses.fields(kind) if one.compare]  # type: ignore[arg-type]
-    return names, operator.attrgetter(*names)
+def _taken_apart(kind: type[Any]) -> Callable[[Any], Any]:
+    """Makes of a dataclass its members, by name, but for those that tell no two apart; of an enum its value."""
+    if issubclass(kind, enum.Enum):
+        return operator.attrgetter("value")
+    names = sorted(one.name for one in dataclasses.fields(kind) if one.compare)
+    take = operator.attrgetter(*names)
+    return lambda value: dict(zip(names, take(value), strict=True))
 
 
 def decode_manifest(data: bytes, where: str) -> CompletedCheckpoint:

@@ -40,6 +40,7 @@ from penstock.savepoints.paths import (
     MANIFEST,
     JobPaths,
     checkpoint_folder,
+    checkpoint_folder_name,
     claim_epoch,
     ended_epoch,
     is_savepoint_mark,
@@ -152,7 +153,7 @@ class FolderJobStore:
         else:
             self._create_savepoint(blobs, epoch, checkpoint, target, data)
         self._check_not_fenced(blobs, epoch, f"checkpoint {number}")
-        return target or join_url(blobs.url, split_url(self._paths.manifest(number))[0])
+        return target or join_url(blobs.url, checkpoint_folder_name(number))
 
     def _create_manifest(self, blobs: BlobStore, epoch: int, number: int, data: bytes) -> None:
         try:

@@ -237,7 +237,7 @@ class CheckpointWriter:
         }
         handle = _handle(capture, tables, natives, files.write_in_flight(capture.in_flight))
         for key, table in tables.items():
-            self._tables[key].record(checkpoint, table)
+            self._tables[key].stood[checkpoint] = table
         self._tables = {key: history for key, history in self._tables.items() if not history.is_over}
         self._native = {number: native for number, native in self._native.items() if number >= base}
         self._native[checkpoint] = natives
@@ -257,7 +257,7 @@ class CheckpointWriter:
             rows = self._merged(table, kept, rows)
             table = replace(table, segments=table.segments[:kept])
         if rows is not None and rows.num_rows:
-            like = None if table.segments else history.stood_at(base)
+            like = None if table.segments else history.stood.get(base)
             table = replace(table, segments=(*table.segments, files.write_rows(key[0], rows, like)))
         return table if table.segments else None
 

@@ -16,7 +16,6 @@ from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.handles import (
     CompletedCheckpoint,
     FileHandle,
-    JobStory,
     Size,
     SubtaskHandle,
     distinct,
@@ -105,6 +104,8 @@ class CheckpointCoordinator:
         self._savepoints: set[int] = set()
         self._aborted_savepoints: set[int] = set()
         self._suspended: CompletedCheckpoint | None = None
+        self._stopping = 0
+        """The number of the savepoint that the job is being, or was, stopped with; 0: none."""
         self._doubtful: list[_Doubtful] = []
         self._last_end = float("-inf")
         self._failures = 0
@@ -124,6 +125,11 @@ class CheckpointCoordinator:
         Its sinks commit, so the job must not be restored from `latest` after it: whatever fails, the job has ended.
         """
         return self._suspended
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether a manifest is being written: what is newest behind it is what the job is restored from."""
+        return bool(self._storing)
 
     @property
     def retained(self) -> tuple[CompletedCheckpoint, ...]:
@@ -263,33 +269,34 @@ class CheckpointCoordinator:
         if attempt.drain is Drain.BEGUN:
             attempt.drain = Drain.ENDED
         wanted = Request(self._take_number(), kind, directory, now, replaced)
+        if kind is SnapshotKind.SUSPEND:
+            self._stopping = wanted.number
         if self._queue or not self._may_follow(wanted):
             self._queue.append(wanted)
             return wanted.number, []
         return wanted.number, [self._trigger(attempt, wanted, now, now_ms)]
 
     def acknowledge(
-        self, attempt: int, checkpoint: int, place: Place, handle: SubtaskHandle, now: float, now_ms: int
+        self, checkpoint: int, place: Place, handle: SubtaskHandle, now: float, now_ms: int
     ) -> tuple[Acknowledgement, list[Instruction]]:
         """A subtask has taken its part and its files are there.
 
         Args:
-            attempt, checkpoint, place: which.
+            checkpoint, place: which.
             handle: its part.
             now, now_ms: monotonic seconds, civil time.
         """
         pending = self._pending.get(checkpoint)
-        if pending is None or pending.attempt.number != attempt:
+        if pending is None:
             return self._discard(checkpoint, handle)
-        outcome = pending.acknowledge(place, handle, now_ms)
+        outcome = pending.outcome_of(place)
         if outcome is not Acknowledgement.SUCCESS:
             return outcome, []
-        pending.note_part(place, self._add_files(pending, handle), now_ms)
+        pending.acknowledge(place, handle, self._add_files(pending, handle), now, now_ms)
         return outcome, [] if pending.is_open else self._store_next()
 
     def decline(
         self,
-        attempt: int,
         checkpoint: int,
         place: Place,
         message: str,
@@ -298,10 +305,10 @@ class CheckpointCoordinator:
     ) -> tuple[Acknowledgement, list[Instruction]]:
         """A subtask cannot take its part, for the reason `message`: the checkpoint is aborted."""
         pending = self._pending.get(checkpoint)
-        if pending is None or pending.attempt.number != attempt:
+        if pending is None:
             known = 1 <= checkpoint < self._next
             return Acknowledgement.DISCARDED if known else Acknowledgement.UNKNOWN, []
-        outcome = pending.decline(place)
+        outcome = pending.outcome_of(place)
         if outcome is not Acknowledgement.SUCCESS:
             return outcome, []
         where = f"task {place[0]} subtask {place[1]}: {message}"
@@ -315,9 +322,9 @@ class CheckpointCoordinator:
         pending = self._pending.pop(checkpoint)
         pending.move(Phase.COMPLETED)
         self._history.on_completed(pending.record(now), pending.parts)
-        places = self._places(pending)
-        commits = bool(places) and pending.kind is not SnapshotKind.SAVEPOINT
-        answer: list[Instruction] = [NotifyComplete(checkpoint, places)] if commits else []
+        # The subtasks of another attempt have nothing of it to commit.
+        commits = pending.attempt is self._attempt and pending.kind is not SnapshotKind.SAVEPOINT
+        answer: list[Instruction] = [NotifyComplete(checkpoint, pending.attempt.places)] if commits else []
         if pending.kind is SnapshotKind.CHECKPOINT:
             answer += self._retain(pending, completed, now)
         elif pending.kind is SnapshotKind.SUSPEND:
@@ -331,6 +338,10 @@ class CheckpointCoordinator:
         answer = self._abort(self._pending[checkpoint], AbortReason.STORE_FAILED, message, now)
         return _failure_last(answer + self._store_next())
 
+    def on_fenced(self, checkpoint: int) -> None:
+        """The manifest is not written, as another manager has taken the job over: this one completes nothing more."""
+        self._storing.pop(checkpoint, None)
+
     # Triggering
 
     def _check_may_begin(self, what: str) -> Attempt:
@@ -340,10 +351,9 @@ class CheckpointCoordinator:
                 f"job {self._job_name!r} is not running, so no {what}: it is starting, being restored, or has ended; "
                 "try again once it runs"
             )
-        stopping = self._stopping()
-        if stopping:
+        if self._stopping:
             raise CheckpointError(
-                f"job {self._job_name!r} is being stopped with savepoint {stopping}: no {what} any more"
+                f"job {self._job_name!r} is being stopped with savepoint {self._stopping}: no {what} any more"
             )
         return self._attempt
 
@@ -357,7 +367,7 @@ class CheckpointCoordinator:
         attempt, config = self._attempt, self._config
         if attempt is None or attempt.due == math.inf or attempt.failing or attempt.drain is not Drain.NONE:
             return None
-        if self._queue or self._stopping():
+        if self._queue or self._stopping:
             return None
         under_way = sum(1 for p in self._pending.values() if p.kind is SnapshotKind.CHECKPOINT and p.attempt is attempt)
         limit = 1 if config.min_pause_ms else config.max_concurrent
@@ -370,14 +380,6 @@ class CheckpointCoordinator:
         """Whether a savepoint was taken that the job has run on behind: what sinks had prepared by then is its."""
         last = set() if self._suspended is None else {self._suspended.checkpoint}
         return not self._savepoints <= last
-
-    def _stopping(self) -> int:
-        """The number of the savepoint that the job is being, or was, stopped with; 0: none."""
-        if self._suspended is not None:
-            return self._suspended.checkpoint
-        under_way = [p.number for p in self._pending.values() if p.kind is SnapshotKind.SUSPEND]
-        waiting = [request.number for request in self._queue if request.kind is SnapshotKind.SUSPEND]
-        return max(under_way + waiting, default=0)
 
     def _may_follow(self, request: Request | None = None) -> bool:
         """Whether the barrier of `request`, or of a periodic checkpoint, may be sent now.
@@ -411,6 +413,8 @@ class CheckpointCoordinator:
         if pending is None:
             return []
         pending.move(Phase.STORING)
+        # A savepoint is for another job, which has a story of its own.
+        is_own = pending.kind is SnapshotKind.CHECKPOINT
         completed = CompletedCheckpoint(
             job_id=self._job_id,
             job_name=self._job_name,
@@ -423,23 +427,16 @@ class CheckpointCoordinator:
             completed_ms=pending.acknowledged_ms,
             subtasks=pending.handles,
             split_parallelism=pending.attempt.split_parallelism,
-            story=self._story(pending),
+            story=self._history.story_with(pending.record(pending.acknowledged)) if is_own else None,
         )
         self._storing[pending.number] = completed
         return [Store(completed)]
-
-    def _story(self, pending: PendingCheckpoint) -> JobStory | None:
-        """A savepoint is for another job, which has a story of its own."""
-        if pending.kind is not SnapshotKind.CHECKPOINT:
-            return None
-        seconds = (pending.acknowledged_ms - pending.triggered_ms) / 1000
-        return self._history.story_with(pending.record(pending.triggered + seconds))
 
     def _retain(self, pending: PendingCheckpoint, completed: CompletedCheckpoint, now: float) -> list[Instruction]:
         """A checkpoint counts now: older ones that do not yet never will, and the oldest of those that do may go."""
         self._last_end = now
         self._failures = 0
-        surplus, files = self._retained.add(completed, pending.pins, runs=bool(self._places(pending)))
+        surplus, files = self._retained.add(completed, pending.pins, runs=pending.attempt is self._attempt)
         answer: list[Instruction] = []
         for older in [p for p in self._pending.values() if self._is_subsumed(p, completed.checkpoint)]:
             answer += self._abort(older, AbortReason.SUBSUMED, f"checkpoint {completed.checkpoint}", now)
@@ -452,6 +449,7 @@ class CheckpointCoordinator:
 
     def _abort(self, pending: PendingCheckpoint, reason: AbortReason, message: str, now: float) -> list[Instruction]:
         del self._pending[pending.number]
+        self._resume_behind(pending.number)
         pending.move(Phase.ABORTED)
         self._history.on_aborted(pending.record(now, reason, message), pending.parts)
         text = f"{pending.kind.noun} {pending.number} was aborted, as {reason.value}: {message}"
@@ -479,10 +477,16 @@ class CheckpointCoordinator:
         answer: list[Instruction] = []
         while self._queue:
             request = self._queue.popleft()
+            self._resume_behind(request.number)
             self._history.on_aborted_before_it_began()
             message = f"{request.kind.noun} {request.number} was aborted before it began, as {reason.value}"
             answer.append(NotifyAborted(request.number, reason, message, ()))
         return answer
+
+    def _resume_behind(self, aborted: int) -> None:
+        """If the job was to be stopped with this one, it is not."""
+        if self._stopping == aborted:
+            self._stopping = 0
 
     def _drop_savepoint(
         self, number: int, files: Sequence[FileHandle], manifests: Sequence[CompletedCheckpoint]
@@ -541,11 +545,7 @@ class CheckpointCoordinator:
     ) -> list[Instruction]:
         return [Delete(checkpoints, files, savepoint)] if files or checkpoints else []
 
-    # Words and places
-
-    def _places(self, pending: PendingCheckpoint) -> Sequence[Place]:
-        """Its subtasks, if their attempt still runs: those of another have nothing of it to commit."""
-        return pending.attempt.places if pending.attempt is self._attempt else ()
+    # Words
 
     def _lateness(self, pending: PendingCheckpoint) -> str:
         return f"timeout_ms is {self._config.timeout_ms}; {pending.progress()}"

@@ -108,6 +108,13 @@ class OperatorHandle:
     watermark: int = MIN_TIMESTAMP
     native: NativeHandle | None = None
 
+    def files(self) -> Iterator[FileHandle]:
+        """All files that it refers to (a file may come several times)."""
+        for table in self.tables.values():
+            yield from (segment.file for segment in table.segments)
+        if self.native is not None:
+            yield from self.native.files.values()
+
 
 @dataclass(frozen=True, slots=True)
 class InFlightHandle:
@@ -161,10 +168,7 @@ class SubtaskHandle:
     def files(self) -> Iterator[FileHandle]:
         """All files that it refers to (a file may come several times)."""
         for operator in self.operators:
-            for table in operator.tables.values():
-                yield from (segment.file for segment in table.segments)
-            if operator.native is not None:
-                yield from operator.native.files.values()
+            yield from operator.files()
         yield from (rows.file for rows in self.in_flight)
 
 

@@ -121,7 +121,8 @@ class PendingCheckpoint:
         deadline: when it has taken too long, monotonic seconds.
 
     Attributes:
-        acknowledged_ms: when a subtask did for the last time, civil time; 0: none has.
+        acknowledged, acknowledged_ms: when a subtask did for the last time, monotonic seconds and civil time; 0: none
+            has.
         size: of what they have acknowledged.
         phase: where it stands; `move` changes it.
     """
@@ -132,6 +133,7 @@ class PendingCheckpoint:
     triggered: float
     triggered_ms: int
     deadline: float
+    acknowledged: float = field(default=0.0, init=False)
     acknowledged_ms: int = field(default=0, init=False)
     size: Size = field(default=NOTHING, init=False)
     phase: Phase = field(default=Phase.PENDING, init=False)
@@ -160,32 +162,24 @@ class PendingCheckpoint:
         """What has been acknowledged, in the order of the subtasks."""
         return tuple(self._handles[place] for place in self.attempt.places if place in self._handles)
 
-    def acknowledge(self, place: Place, handle: SubtaskHandle, now_ms: int) -> Acknowledgement:
-        """Take the part of one subtask, unless it is there already."""
-        if place in self._handles:
-            return Acknowledgement.DUPLICATE
-        if place not in self._missing:
-            return Acknowledgement.UNKNOWN
+    def outcome_of(self, place: Place) -> Acknowledgement:
+        """What the word of a subtask, that it has taken its part or cannot, means: SUCCESS if it counts."""
+        if place in self._missing:
+            return Acknowledgement.SUCCESS
+        return Acknowledgement.DUPLICATE if place in self._handles else Acknowledgement.UNKNOWN
+
+    def acknowledge(self, place: Place, handle: SubtaskHandle, size: Size, now: float, now_ms: int) -> None:
+        """Take the part of a subtask whose word counts; its files have this size."""
         self._missing.remove(place)
         self._handles[place] = handle
-        self.acknowledged_ms = now_ms
-        return Acknowledgement.SUCCESS
-
-    def note_part(self, place: Place, size: Size, now_ms: int) -> None:
-        """The part that a subtask has acknowledged is so large."""
+        self._parts[place] = CheckpointPart(*place, now_ms, size, handle.times)
         self.size = self.size.plus(size)
-        self._parts[place] = CheckpointPart(*place, now_ms, size, self._handles[place].times)
+        self.acknowledged, self.acknowledged_ms = now, now_ms
 
     @property
     def parts(self) -> tuple[CheckpointPart, ...]:
         """What each subtask has done for it, in the order of the subtasks."""
         return tuple(self._parts.get(place) or CheckpointPart(*place) for place in self.attempt.places)
-
-    def decline(self, place: Place) -> Acknowledgement:
-        """What a subtask's word that it cannot take its part means: SUCCESS if it ends the checkpoint."""
-        if place in self._handles:
-            return Acknowledgement.DUPLICATE
-        return Acknowledgement.SUCCESS if place in self._missing else Acknowledgement.UNKNOWN
 
     def move(self, phase: Phase) -> None:
         """Go on to `phase`.

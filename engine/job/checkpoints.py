@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
-from penstock.engine.checkpointing.history import CheckpointRecord
+from penstock.engine.checkpointing.history import KEPT, CheckpointRecord
 from penstock.engine.checkpointing.instructions import (
     AbortReason,
     Delete,
@@ -137,7 +137,7 @@ class JobCheckpoints:
     Attributes:
         completed: the newest checkpoint that counts; rows for the client that belong to it are final.
         latest_url: where that is, if this manager has taken it.
-        urls: of the checkpoints and savepoints that this manager has taken and the history still has, by number.
+        urls: of the newest checkpoints and savepoints that this manager has taken, by number.
     """
 
     def __init__(
@@ -162,9 +162,7 @@ class JobCheckpoints:
         self._fail = fail
         self._layout: Layout | None = None
         self._committing: frozenset[Place] = frozenset()
-        self._attempt = 0
         self._wanted: dict[int, Wanted] = {}
-        self._storing: set[int] = set()
         self._final: _Final | None = None
 
     # What there is
@@ -197,7 +195,7 @@ class JobCheckpoints:
     @property
     def settled(self) -> bool:
         """Whether no manifest is being written: what is newest then is what the job is restored from."""
-        return not self._storing
+        return not self.coordinator.is_storing
 
     @property
     def ends_the_job(self) -> bool:
@@ -231,7 +229,7 @@ class JobCheckpoints:
 
     def start_attempt(self, attempt: int, layout: Layout, now: Moment) -> None:
         """All subtasks of an attempt run."""
-        self._attempt, self._layout = attempt, layout
+        self._layout = layout
         places, split = layout.places, layout.split_parallelism
         self._committing = frozenset(layout.committing(places))
         self._carry_out(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
@@ -269,10 +267,10 @@ class JobCheckpoints:
         """Something has happened to a checkpoint."""
         number, time = event.checkpoint, now.monotonic
         match event:
-            case Acknowledged(attempt, _, place, handle):
-                self._carry_out(self.coordinator.acknowledge(attempt, number, place, handle, time, now.ms)[1], now)
-            case Declined(attempt, _, place, message, reason):
-                self._carry_out(self.coordinator.decline(attempt, number, place, message, time, reason)[1], now)
+            case Acknowledged(_, place, handle):
+                self._carry_out(self.coordinator.acknowledge(number, place, handle, time, now.ms)[1], now)
+            case Declined(_, place, message, reason):
+                self._carry_out(self.coordinator.decline(number, place, message, time, reason)[1], now)
             case Stored(_, url):
                 self._on_stored(number, url, now)
             case Committed(_, place, _):
@@ -280,15 +278,13 @@ class JobCheckpoints:
                     self._final.uncommitted.discard(place)
 
     def _on_stored(self, number: int, url: str, now: Moment) -> None:
-        self._storing.discard(number)
         self.urls[number] = url
+        if len(self.urls) > KEPT:
+            del self.urls[min(self.urls)]
         if self._final is not None and self._final.number == number:
             self._final.stored = True
             self._final.again = now.monotonic + RETRY_SECONDS
         self._carry_out(self.coordinator.on_stored(number, now.monotonic), now)
-        # A job may run for years, so only those are kept that somebody may still be told of.
-        shown = {record.checkpoint for record in self.coordinator.history}
-        self.urls = {one: url for one, url in self.urls.items() if one in shown}
         latest = self.coordinator.latest
         if latest is not None and latest.checkpoint == number:
             self.completed, self.latest_url = number, url
@@ -297,12 +293,11 @@ class JobCheckpoints:
 
     def on_store_failed(self, number: int, message: str, now: Moment) -> None:
         """A manifest could not be written."""
-        self._storing.discard(number)
         self._carry_out(self.coordinator.on_store_failed(number, message, now.monotonic), now)
 
     def on_fenced(self, number: int) -> None:
         """A manifest could not be written, as the job is another manager's now."""
-        self._storing.discard(number)
+        self.coordinator.on_fenced(number)
 
     def tick(self, now: Moment) -> None:
         """Time has passed."""
@@ -318,9 +313,8 @@ class JobCheckpoints:
         for one in said:
             match one:
                 case Trigger(barrier, places, directory):
-                    self._say(Inject(self._attempt, barrier, places, directory))
+                    self._say(Inject(barrier, places, directory))
                 case Store(checkpoint):
-                    self._storing.add(checkpoint.checkpoint)
                     self._say(WriteManifest(self._for_the_next_manager(checkpoint), self.epoch))
                     if (wanted := self._wanted.get(checkpoint.checkpoint)) is not None:
                         self._gathered(wanted, checkpoint)

@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from itertools import groupby
 from typing import Any, Final, TypeAlias, get_args
 
 from penstock.engine import errors
@@ -27,13 +26,12 @@ from penstock.engine.checkpointing.handles import (
     SubtaskHandle,
     TableHandle,
 )
-from penstock.engine.checkpointing.instructions import AbortReason, Place
+from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.errors import PenstockError, summary
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
-from penstock.engine.job import instructions as say
 from penstock.engine.job.layout import Layout, TaskLayout
 from penstock.engine.state.snapshot import Redistribution
 
@@ -64,6 +62,8 @@ _IS: Final = "is"
 _NAME_KEPT: Final = 40
 """Characters of the end of a file's name that tell it apart from all others of its job (see `savepoints.paths`)."""
 _TEXT_KEPT: Final = 1_000
+_LIST_KEPT: Final = 200
+"""Characters of a list in the text of an instruction; of a longer one, the length and a checksum are kept."""
 _CREDENTIALS: Final = re.compile(
     r"(?<=://)[^/@\s]+@|(?<=[?&])[^=&\s]*(?:key|token|secret|passw|sig)[^=&\s]*=[^&\s]*", re.I
 )
@@ -130,10 +130,7 @@ def _ours(error: type) -> list[type]:
 
 def _handle(handle: SubtaskHandle) -> Json:
     """Which operators there are, and the files."""
-    operators: list[Json] = []
-    for operator in handle.operators:
-        files = SubtaskHandle(0, 0, 0, (operator,)).files()
-        operators.append([operator.uid, [_file(file) for file in files]])
+    operators: list[Json] = [[one.uid, [_file(file) for file in one.files()]] for one in handle.operators]
     in_flight: list[Json] = [_file(rows.file) for rows in handle.in_flight]
     head = {"task": handle.task, "subtask": handle.subtask, "parallelism": handle.parallelism}
     return {_IS: "handle", **head, "finished": handle.finished, "operators": operators, "in_flight": in_flight}
@@ -202,17 +199,13 @@ def _segments(files: Iterable[Sequence[Any]]) -> Iterable[SegmentHandle]:
 # Instructions as text
 
 
-def describe(value: say.Instruction | ev.Event) -> str:
+def describe(value: object) -> str:
     """An instruction or event on one line, equal for equal decisions, whatever errors and other texts say.
 
     Example:
         >>> describe(say.Commit(7, ((2, 0), (2, 1))))
-        'Commit(checkpoint=7, places=2.0-1)'
+        'Commit(checkpoint=7, places=[2.0, 2.1])'
     """
-    return _value_text("", value)
-
-
-def _value_text(name: str, value: Any) -> str:
     match value:
         case PenstockError():
             return error_class(value).__name__
@@ -220,39 +213,19 @@ def _value_text(name: str, value: Any) -> str:
             return value.name
         case str():
             return repr(plain_text(value))
-        case CompletedCheckpoint():
-            files = [file.length for file in value.files()]
-            return (
-                f"{value.checkpoint} of attempt {value.attempt} ({value.kind.name}, {len(files)} files, {sum(files)} B)"
-            )
+        case FileHandle():
+            return f"{value.path[-_NAME_KEPT:]} of {value.length} B"
         case SubtaskHandle():
-            return f"{len(list(value.files()))} files"
-        case Layout():
-            return f"{value.subtasks} subtasks at {value.scale}"
-        case Claim():
-            retained = [one.checkpoint for one in value.retained]
-            return f"epoch {value.epoch}, next {value.next_checkpoint}, retained {retained}, ended {value.ended}"
-        case list() | tuple() | set() | frozenset() if name == "places":
-            return _places_text(value)
-        case list() | tuple() if name == "files":
-            names = sorted(file.path[-_NAME_KEPT:] for file in value)
-            return f"{len(names)} ({zlib.crc32(' '.join(names).encode()):08x})"
-        case list() | tuple():
-            return f"[{', '.join(_value_text('', one) for one in value)}]"
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            names = [one.name for one in fields(value) if one.name not in _WORDS]
-            told = ", ".join(f"{one}={_value_text(one, getattr(value, one))}" for one in names)
-            return f"{type(value).__name__}({told})"
+            return describe([*value.files()])
+        case CompletedCheckpoint():
+            return f"{value.checkpoint} of attempt {value.attempt} ({value.kind.name}, {describe([*value.files()])})"
+        case int(task), int(subtask):
+            return f"{task}.{subtask}"
+        case list() | tuple() | set() | frozenset():
+            told = f"[{', '.join(sorted(map(describe, value)))}]"
+            return told if len(told) <= _LIST_KEPT else f"{len(value)} ({zlib.crc32(told.encode()):08x})"
+        case _ if is_dataclass(value):
+            members = [one.name for one in fields(value) if one.name not in _WORDS]
+            return f"{type(value).__name__}({', '.join(f'{one}={describe(getattr(value, one))}' for one in members)})"
         case _:
             return repr(value)
-
-
-def _places_text(places: Iterable[Place]) -> str:
-    """Places as `task.first-last`, without those in between."""
-    told = []
-    for task, subtasks in groupby(sorted(places), lambda place: place[0]):
-        numbers = [subtask for _, subtask in subtasks]
-        for _, run in groupby(enumerate(numbers), lambda one: one[1] - one[0]):
-            ends = [subtask for _, subtask in run]
-            told.append(f"{task}.{ends[0]}" if len(ends) == 1 else f"{task}.{ends[0]}-{ends[-1]}")
-    return " ".join(told)

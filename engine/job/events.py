@@ -147,9 +147,8 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A subtask has taken its part in a checkpoint; `attempt`: that of the `Inject`."""
+    """A subtask has taken its part in a checkpoint, whose number no other has in any attempt."""
 
-    attempt: int
     checkpoint: int
     place: Place
     handle: SubtaskHandle
@@ -159,7 +158,6 @@ class Acknowledged:
 class Declined:
     """A subtask cannot take its part."""
 
-    attempt: int
     checkpoint: int
     place: Place
     message: str

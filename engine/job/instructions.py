@@ -74,13 +74,11 @@ class Inject:
     """Have subtasks take part in a checkpoint: `Acknowledged` or `Declined` of each.
 
     Args:
-        attempt: to be reported with it.
         barrier: what sources inject and others expect.
         places: all subtasks of the job.
         directory: of a savepoint: the folder in which it gets one of its own.
     """
 
-    attempt: int
     barrier: Barrier
     places: Sequence[Place]
     directory: str | None

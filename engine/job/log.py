@@ -23,17 +23,19 @@ from penstock.engine.job.checkpoints import Storage
 from penstock.engine.job.codec import Json, describe, encode
 from penstock.engine.job.layout import Layout, Planner
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 PART_BYTES: Final = 1_000_000
 """Of JSON, from which on a part is full; compressed it is a tenth."""
 FIRST_PARTS: Final = 24
 """How many parts from the beginning are kept: what comes behind can be replayed as long as nothing is missing."""
 LAST_PARTS: Final = 8
 """How many of the newest are kept."""
+MANY_WAITING: Final = 1_000
+"""So many events are to be written soon, though nothing has happened but what always does."""
 MOST_WAITING: Final = 100_000
 """So many events that nobody has written are too many: the storage does not answer, and the log ends."""
 ROUTINE: Final = (ev.Ticked, ev.Acknowledged, ev.Stored, ev.Committed, ev.RowsCame)
-"""Events that need not be written at once."""
+"""Events that need not be written soon."""
 
 Answered: TypeAlias = "Layout | Scale | PenstockError"
 """What a planner says."""
@@ -67,7 +69,7 @@ class StimulusLog:
     Attributes:
         planner, chosen: ask those that were given, and note what they say.
         is_open: whether events are still noted.
-        is_urgent: whether one that waits to be written is none of those that come all the time.
+        is_urgent: whether it is to be written soon: by an event that does not come all the time, or by many that do.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class StimulusLog:
         self._waiting.append(Stimulus(event, now, said, tuple(self._asked), tuple(self._drawn)))
         self._asked.clear()
         self._drawn.clear()
-        self.is_urgent = self.is_urgent or not isinstance(event, ROUTINE)
+        self.is_urgent |= len(self._waiting) >= MANY_WAITING or not isinstance(event, ROUTINE)
         if len(self._waiting) >= MOST_WAITING:
             self.close()
 

@@ -27,12 +27,8 @@ from penstock.engine.job.brain import JobBrain
 from penstock.engine.job.log import LogKeeper, StimulusLog
 from penstock.engine.local.execution import LocalExecution, Mailbox, MailKind
 
-_REMEMBERED: Final = 100
-"""A checkpoint that is older than the newest by this much is over."""
 _PAUSE_SECONDS: Final = 1.0
 """Between two writes."""
-_MANY: Final = 1_000
-"""So many events are written, though nothing has happened but what always does."""
 
 Tell: TypeAlias = "Callable[[MailKind, Sequence[Place], Callable[[Place, int], None]], None]"
 """Calls subtasks, by mails of a kind, those that still run the attempt that is meant."""
@@ -76,7 +72,6 @@ class LocalCheckpoints:
         self._discard_rows = discard_rows
         self._background: dict[Place, _Background] = {}
         self._targets: dict[int, str] = {}
-        self._injected: dict[int, int] = {}
         self._preloaded: dict[Place, Preloaded] = {}
         self._garbage: list[say.DeleteFiles] = []
 
@@ -227,29 +222,25 @@ class LocalCheckpoints:
             return
         capture = background.captures.popleft()
         checkpoint = capture.barrier.checkpoint
-        asked = self._injected.get(checkpoint, 0)
         try:
             handle = background.writer.write(capture)
         except Exception as error:
-            answer: ev.Event = ev.Declined(asked, checkpoint, place, str(error))
+            answer: ev.Event = ev.Declined(checkpoint, place, str(error))
         else:
-            answer = ev.Acknowledged(asked, checkpoint, place, handle)
+            answer = ev.Acknowledged(checkpoint, place, handle)
         self._report(MailKind.ANSWER, answer)
 
     def _inject(self, inject: say.Inject) -> None:
         barrier = inject.barrier
-        oldest = barrier.checkpoint - _REMEMBERED
-        self._injected = {number: attempt for number, attempt in self._injected.items() if number > oldest}
-        self._injected[barrier.checkpoint] = inject.attempt
         if inject.directory is not None:
             target = self._store.savepoint_target(inject.directory, barrier.checkpoint)
             self._targets[barrier.checkpoint] = target
             barrier = replace(barrier, target=target)
-        self._tell(MailKind.TRIGGER, inject.places, partial(self._expect, inject.attempt, barrier))
+        self._tell(MailKind.TRIGGER, inject.places, partial(self._expect, barrier))
 
-    def _expect(self, asked: int, barrier: Barrier, place: Place, attempt: int) -> None:
+    def _expect(self, barrier: Barrier, place: Place, attempt: int) -> None:
         if not self._execution.task(place).expect(barrier):
-            overtaken = ev.Declined(asked, barrier.checkpoint, place, "", AbortReason.OVERTAKEN)
+            overtaken = ev.Declined(barrier.checkpoint, place, "", AbortReason.OVERTAKEN)
             self._report(MailKind.ANSWER, overtaken)
 
     def _commit(self, checkpoint: int, place: Place, attempt: int) -> None:
@@ -283,7 +274,7 @@ class LocalLogWriter:
 
     def write_if_due(self, brain: JobBrain) -> None:
         """Write what waits, if that is worth it by now."""
-        if (self._log.is_urgent or len(self._log) >= _MANY) and self._clock.monotonic() >= self._due:
+        if self._log.is_urgent and self._clock.monotonic() >= self._due:
             self.write(brain)
 
     def write(self, brain: JobBrain) -> None:

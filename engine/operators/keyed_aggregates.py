@@ -85,17 +85,16 @@ class KeyedAccumulators:
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """The state at a barrier, by reference; see `Operator.capture`."""
-        if len(self._held.index) == 0:
+        entries, parts = len(self._held.index), self._held.parts
+        if not entries:
             return OperatorCapture()
-        changed = self._changed.take(request.scope, len(self._held.index))
+        changed = self._changed.take(request.scope, entries)
         if changed is None:
             # No slot is ever free: what lies in a row is copied as a block.
-            keys = self._held.index.take_first(len(self._held.index))
-            parts = [part.captured_first(len(self._held.index)) for part in self._held.parts]
+            keys, taken = self._held.index.take_first(entries), [part.captured_first(entries) for part in parts]
         else:
-            keys, parts = self._held.index.take(changed), [part.captured(changed) for part in self._held.parts]
-
-        return OperatorCapture({STATE: self._captured(keys, parts, None if changed is None else len(changed))})
+            keys, taken = self._held.index.take(changed), [part.captured(changed) for part in parts]
+        return OperatorCapture({STATE: self._captured(keys, taken, None if changed is None else len(changed))})
 
     def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
         """As `Operator.read_state`."""

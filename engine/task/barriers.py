@@ -209,14 +209,13 @@ class BarrierAligner:
 
     def _begin(self, alignment: _Alignment, now: float) -> None:
         self.alignment_seconds = now - alignment.since
-        checkpoint = alignment.barrier.checkpoint
         if alignment.barrier.mode is CheckpointMode.UNALIGNED:
             alignment.phase = Phase.OVERTAKING
             alignment.awaited = self._open - alignment.arrived
             if not alignment.awaited:
                 self._finish(alignment)
         else:
-            self._forget(checkpoint)
+            self._forget(alignment.barrier.checkpoint)
 
     def _give_up_older(self, channel: int, barrier: Barrier) -> None:
         """Drop alignments whose barriers can come no more: the channel has brought that of a later checkpoint."""

@@ -72,21 +72,21 @@ def carried_out(
 
 
 def inject(barrier: Barrier, directory: str | None = None) -> say.Inject:
-    return say.Inject(3, barrier, [A, B], directory)
+    return say.Inject(barrier, [A, B], directory)
 
 
 def test_each_subtask_of_a_checkpoint_answers_for_itself() -> None:
     a = FakeActor(checkpoint=lambda attempt, barrier: ("handle", attempt, barrier.checkpoint))
     b = FakeActor(checkpoint=lambda attempt, barrier: Declined("its disk is full", AbortReason.DECLINED))
     assert carried_out(inject(Barrier(7)), a=a, b=b) == [
-        ev.Acknowledged(3, 7, A, ("handle", 3, 7)),  # type: ignore[arg-type]
-        ev.Declined(3, 7, B, "its disk is full", AbortReason.DECLINED),
+        ev.Acknowledged(7, A, ("handle", 3, 7)),  # type: ignore[arg-type]
+        ev.Declined(7, B, "its disk is full", AbortReason.DECLINED),
     ]
 
 
 def test_a_call_that_got_lost_declines_and_a_process_that_died_is_left_to_its_watch() -> None:
     a, b = FakeActor(checkpoint=fails(RayError("lost"))), FakeActor(checkpoint=fails(RayActorError()))
-    assert carried_out(inject(Barrier(7)), a=a, b=b) == [ev.Declined(3, 7, A, "lost")]
+    assert carried_out(inject(Barrier(7)), a=a, b=b) == [ev.Declined(7, A, "lost")]
 
 
 def test_a_subtask_without_a_process_is_passed_over() -> None:
@@ -101,7 +101,7 @@ def test_a_savepoint_tells_its_folder_to_the_subtasks_and_to_the_store() -> None
     barrier = Barrier(7, kind=SnapshotKind.SAVEPOINT)
     heard = carried_out(inject(barrier, "s3://bucket"), say.WriteManifest(checkpoint, 2), store=store, a=a)
     assert heard == [
-        ev.Acknowledged(3, 7, A, "s3://bucket/savepoint-7"),  # type: ignore[arg-type]
+        ev.Acknowledged(7, A, "s3://bucket/savepoint-7"),  # type: ignore[arg-type]
         ev.Stored(7, "s3://bucket/savepoint-7"),
     ]
     assert store.calls == [

@@ -259,7 +259,7 @@ def _trust_all_bytes(patch: Patch) -> None:
 
 def _go_on_behind_a_stop(patch: Patch) -> None:
     patch.setattr(Life, "ends_as_suspended", lambda self, error: False)
-    patch.setattr(CheckpointCoordinator, "_stopping", lambda self: 0)
+    patch.setattr(CheckpointCoordinator, "_stopping", property(lambda self: 0, lambda self, number: None))
 
 
 def _begin_again_after_the_end(patch: Patch) -> None:

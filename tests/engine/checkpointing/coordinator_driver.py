@@ -85,12 +85,8 @@ class Driver:
     def request(self, kind: SnapshotKind = SAVEPOINT, directory: str | None = None) -> tuple[int, list[Instruction]]:
         return self.coordinator.request(kind, self.now, self.now_ms, directory)
 
-    def ack(
-        self, number: int, place: Place, *paths: str, attempt: int | None = None
-    ) -> tuple[Acknowledgement, list[Instruction]]:
-        attempt = self.attempt if attempt is None else attempt
-        handle = handle_of(place, paths)
-        return self.coordinator.acknowledge(attempt, number, place, handle, self.now, self.now_ms)
+    def ack(self, number: int, place: Place, *paths: str) -> tuple[Acknowledgement, list[Instruction]]:
+        return self.coordinator.acknowledge(number, place, handle_of(place, paths), self.now, self.now_ms)
 
     def ack_all(self, number: int, *paths: str, places: Sequence[Place] = PLACES) -> list[Instruction]:
         """All subtasks acknowledge, the first with these files."""

@@ -69,7 +69,7 @@ class TestTriggers:
         assert job.at(2.0) == []
         job.now = 2.5
         if aborted:
-            job.coordinator.decline(1, 1, PLACES[0], "no", 2.5)
+            job.coordinator.decline(1, PLACES[0], "no", 2.5)
         else:
             job.complete(1)
         assert job.coordinator.deadline == 3.2
@@ -148,25 +148,18 @@ class TestAcknowledgements:
         assert job.ack(2, PLACES[0], "x") == (Acknowledgement.UNKNOWN, [])
         assert job.ack(1, (9, 9), "x") == (Acknowledgement.UNKNOWN, [])
 
-    def test_of_another_attempt_does_not_count(self) -> None:
-        job = running()
-        job.trigger(1.0)
-        assert job.ack(1, PLACES[0], attempt=0)[0] is Acknowledgement.DISCARDED
-        assert job.coordinator.decline(0, 1, PLACES[0], "no", 1.0) == (Acknowledgement.DISCARDED, [])
-        assert of(Store, job.ack_all(1))
-
     def test_decline_aborts(self) -> None:
         job = running(tolerable_failures=5)
         job.trigger(1.0)
         job.ack(1, PLACES[0])
-        assert job.coordinator.decline(1, 1, PLACES[0], "disk full", 1.0) == (Acknowledgement.DUPLICATE, [])
-        outcome, (aborted,) = job.coordinator.decline(1, 1, PLACES[1], "disk full", 1.0)
+        assert job.coordinator.decline(1, PLACES[0], "disk full", 1.0) == (Acknowledgement.DUPLICATE, [])
+        outcome, (aborted,) = job.coordinator.decline(1, PLACES[1], "disk full", 1.0)
         assert outcome is Acknowledgement.SUCCESS
         assert isinstance(aborted, NotifyAborted)
         assert (aborted.checkpoint, aborted.reason, aborted.places) == (1, AbortReason.DECLINED, PLACES)
         assert "task 1 subtask 1: disk full" in aborted.message
-        assert job.coordinator.decline(1, 1, PLACES[2], "too", 1.0) == (Acknowledgement.DISCARDED, [])
-        assert job.coordinator.decline(1, 8, PLACES[2], "too", 1.0) == (Acknowledgement.UNKNOWN, [])
+        assert job.coordinator.decline(1, PLACES[2], "too", 1.0) == (Acknowledgement.DISCARDED, [])
+        assert job.coordinator.decline(8, PLACES[2], "too", 1.0) == (Acknowledgement.UNKNOWN, [])
 
 
 class TestParts:
@@ -178,7 +171,7 @@ class TestParts:
         waiting = CheckpointPart(*PLACES[0])
         done = CheckpointPart(*PLACES[1], 1250, Size(200, 200))
         assert job.coordinator.parts(1) == (waiting, done, CheckpointPart(*PLACES[2]))
-        job.coordinator.decline(1, 1, PLACES[0], "no disk", 1.3)
+        job.coordinator.decline(1, PLACES[0], "no disk", 1.3)
         assert job.coordinator.parts(1)[:2] == (waiting, done)
         assert job.coordinator.parts(2) == ()
 
@@ -289,7 +282,7 @@ class TestAttempts:
 class TestFailures:
     def fail(self, job: Driver, at: float) -> list[str]:
         number = job.trigger(at).barrier.checkpoint
-        answer = job.coordinator.decline(job.attempt, number, PLACES[0], "no", at)[1]
+        answer = job.coordinator.decline(number, PLACES[0], "no", at)[1]
         assert [type(a) for a in answer[-1:]] == [FailJob] or not of(FailJob, answer), "what ends it comes last"
         return [failure.message for failure in of(FailJob, answer)]
 
@@ -307,7 +300,7 @@ class TestFailures:
     def test_one_that_a_later_one_overtook_fails_no_job(self) -> None:
         job = running(tolerable_failures=0)
         job.trigger(1.0)
-        _, (aborted,) = job.coordinator.decline(1, 1, PLACES[0], "", 1.0, AbortReason.OVERTAKEN)
+        _, (aborted,) = job.coordinator.decline(1, PLACES[0], "", 1.0, AbortReason.OVERTAKEN)
         assert isinstance(aborted, NotifyAborted)
         assert aborted.reason is AbortReason.OVERTAKEN
         assert job.trigger(2.0).barrier.checkpoint == 2
@@ -332,7 +325,7 @@ class TestFailures:
     def test_savepoints_do_not_count(self) -> None:
         job = running(tolerable_failures=0)
         number, _ = job.request(SAVEPOINT)
-        answer = job.coordinator.decline(1, number, PLACES[0], "no", 0.0)[1]
+        answer = job.coordinator.decline(number, PLACES[0], "no", 0.0)[1]
         assert [type(instruction) for instruction in answer] == [NotifyAborted]
 
     def test_those_of_an_ended_attempt_do_not_count(self) -> None:
@@ -388,7 +381,7 @@ class TestRequests:
         job = running(tolerable_failures=5)
         number, _ = job.request(SUSPEND)
         job.now = 3.0
-        job.coordinator.decline(1, number, PLACES[0], "no", 3.0)
+        job.coordinator.decline(number, PLACES[0], "no", 3.0)
         assert job.trigger(3.0).barrier.checkpoint == 2
 
     @pytest.mark.parametrize(
@@ -461,7 +454,7 @@ class TestDrain:
         job.coordinator.drain(0.5)
         number, (trigger,) = job.request(SUSPEND, "file:///here")
         assert trigger == Trigger(Barrier(number, CheckpointMode.ALIGNED, SUSPEND), PLACES, "file:///here")
-        job.coordinator.decline(1, number, PLACES[0], "disk full", 0.5)
+        job.coordinator.decline(number, PLACES[0], "disk full", 0.5)
         assert job.at(50.0) == []
         last, _ = job.request(CHECKPOINT)
         assert job.complete(last) == [NotifyComplete(last, PLACES)]

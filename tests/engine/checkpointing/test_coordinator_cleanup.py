@@ -80,7 +80,7 @@ class TestAborted:
         job.complete(1, "a")
         job.trigger(2.0)
         job.ack(2, PLACES[0], "a", "b")
-        answer = job.coordinator.decline(1, 2, PLACES[1], "no", 2.0)[1]
+        answer = job.coordinator.decline(2, PLACES[1], "no", 2.0)[1]
         assert deleted(answer) == {"b"}
         outcome, late = job.ack(2, PLACES[2], "a", "c", "c")
         assert outcome is Acknowledgement.DISCARDED
@@ -101,7 +101,7 @@ class TestAborted:
         job.trigger(1.0)
         job.coordinator.end_attempt(1.0)
         job.start()
-        assert deleted(job.ack(1, PLACES[0], "a", attempt=1)[1]) == {"a"}
+        assert deleted(job.ack(1, PLACES[0], "a")[1]) == {"a"}
 
 
 class TestSavepoints:
@@ -115,7 +115,7 @@ class TestSavepoints:
         job = running()
         number, _ = job.request(SAVEPOINT)
         job.ack(number, PLACES[0], "part-0")
-        answer = job.coordinator.decline(1, number, PLACES[1], "no", 0.0)[1]
+        answer = job.coordinator.decline(number, PLACES[1], "no", 0.0)[1]
         assert [(paths_of(delete.files), delete.savepoint) for delete in of(Delete, answer)] == [({"part-0"}, number)]
         _, late = job.ack(number, PLACES[2], "part-2")
         assert [(paths_of(delete.files), delete.savepoint) for delete in of(Delete, late)] == [({"part-2"}, number)]
@@ -148,7 +148,7 @@ class TestFigures:
         job.now = 1.25
         job.complete(1, "a", "b")
         job.trigger(2.0)
-        job.coordinator.decline(1, 2, PLACES[0], "no", 2.5)
+        job.coordinator.decline(2, PLACES[0], "no", 2.5)
         job.trigger(3.0)
         job.now = 3.5
         job.complete(3, "a", "c")
@@ -162,7 +162,7 @@ class TestFigures:
         job = running(tolerable_failures=None)
         for number in range(1, 31):
             job.trigger(float(number))
-            job.coordinator.decline(1, number, PLACES[0], "disk full", float(number))
+            job.coordinator.decline(number, PLACES[0], "disk full", float(number))
         job.trigger(31.0)
         job.complete(31)
         history = job.coordinator.history
@@ -173,7 +173,7 @@ class TestFigures:
     def test_a_manager_that_resumes_from_a_checkpoint_tells_what_came_before(self) -> None:
         job = running(tolerable_failures=None)
         job.trigger(1.0)
-        job.coordinator.decline(1, 1, PLACES[0], "disk full", 1.5)
+        job.coordinator.decline(1, PLACES[0], "disk full", 1.5)
         for number in range(2, 12):
             job.trigger(float(number))
             job.complete(number, "a")

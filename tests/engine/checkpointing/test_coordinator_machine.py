@@ -305,7 +305,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         number = answer.barrier.checkpoint
         handle = handle_of(answer.place, answer.paths)
         pending = number not in self.outcomes
-        outcome, instructions = self.coordinator.acknowledge(answer.attempt, number, answer.place, handle, self.now, 0)
+        outcome, instructions = self.coordinator.acknowledge(number, answer.place, handle, self.now, 0)
         if pending and answer.place not in self.acknowledged[number]:
             assert outcome is Acknowledgement.SUCCESS
             self.acknowledged[number].add(answer.place)
@@ -354,16 +354,16 @@ class CoordinatorMachine(RuleBasedStateMachine):
         answer = data.draw(st.sampled_from(self.delivered[-6:]))
         number = answer.barrier.checkpoint
         handle = handle_of(answer.place, answer.paths)
-        outcome, instructions = self.coordinator.acknowledge(answer.attempt, number, answer.place, handle, self.now, 0)
+        outcome, instructions = self.coordinator.acknowledge(number, answer.place, handle, self.now, 0)
         assert outcome in {Acknowledgement.DUPLICATE, Acknowledgement.DISCARDED}
         self.obey(instructions)
 
     @precondition(lambda self: self.to_write)
     @rule(data=st.data())
     def decline(self, data: st.DataObject) -> None:
-        attempt, barrier, place = self.to_write.pop(data.draw(st.integers(0, len(self.to_write) - 1)))
+        _, barrier, place = self.to_write.pop(data.draw(st.integers(0, len(self.to_write) - 1)))
         pending = barrier.checkpoint not in self.outcomes
-        outcome, instructions = self.coordinator.decline(attempt, barrier.checkpoint, place, "disk full", self.now)
+        outcome, instructions = self.coordinator.decline(barrier.checkpoint, place, "disk full", self.now)
         assert outcome is (Acknowledgement.SUCCESS if pending else Acknowledgement.DISCARDED)
         self.obey(instructions)
 

@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from penstock.engine.checkpointing.handles import NOTHING
 from penstock.engine.checkpointing.pending import TRANSITIONS, Attempt, PendingCheckpoint, Phase
 from penstock.engine.elements import Barrier
 from tests.engine.checkpointing.coordinator_driver import handle_of
@@ -40,15 +41,15 @@ def test_phases_follow_each_other_as_the_table_says(begin: Phase, end: Phase) ->
 def test_parts_come_in_the_order_of_the_subtasks() -> None:
     checkpoint = pending()
     late, early = handle_of((1, 0)), handle_of((1, 1))
-    checkpoint.acknowledge((1, 1), early, 5)
+    checkpoint.acknowledge((1, 1), early, NOTHING, 0.5, 5)
     assert (checkpoint.is_open, checkpoint.handles) == (True, (early,))
-    checkpoint.acknowledge((1, 0), late, 6)
+    checkpoint.acknowledge((1, 0), late, NOTHING, 0.6, 6)
     assert (checkpoint.is_open, checkpoint.handles, checkpoint.acknowledged_ms) == (False, (late, early), 6)
 
 
 def test_only_some_of_many_missing_subtasks_are_named() -> None:
     checkpoint = pending(5)
-    checkpoint.acknowledge((1, 1), handle_of((1, 1)), 0)
+    checkpoint.acknowledge((1, 1), handle_of((1, 1)), NOTHING, 0.0, 0)
     assert checkpoint.progress() == (
         "1 of 5 subtasks had acknowledged; missing: task 1 subtask 0, task 1 subtask 2, task 1 subtask 3, ..."
     )

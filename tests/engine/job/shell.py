@@ -166,7 +166,7 @@ class Shell:
         for task, subtask in inject.places:
             parallelism = sum(place[0] == task for place in inject.places)
             handle = SubtaskHandle(task, subtask, parallelism, (OperatorHandle(uids[task], uids[task]),))
-            self.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, (task, subtask), handle))
+            self.handle(ev.Acknowledged(inject.barrier.checkpoint, (task, subtask), handle))
         return self.last(say.WriteManifest)
 
     def store(self) -> int:

@@ -388,7 +388,7 @@ def test_a_checkpoint_that_came_too_late_to_a_subtask_is_asked_for_again() -> No
     shell = Shell(interval_ms=0).run()
     request = shell.ask(ev.TakeCheckpoint())
     inject = shell.last(say.Inject)
-    late = ev.Declined(inject.attempt, inject.barrier.checkpoint, (1, 0), "", AbortReason.OVERTAKEN)
+    late = ev.Declined(inject.barrier.checkpoint, (1, 0), "", AbortReason.OVERTAKEN)
     shell.handle(late)
     assert shell.last(say.Inject).barrier.checkpoint == inject.barrier.checkpoint + 1
     number = shell.store()

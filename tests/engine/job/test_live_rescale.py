@@ -178,7 +178,7 @@ def test_without_a_checkpoint_to_take_in_it_goes_live_all_the_same() -> None:
     request = shell.ask(ev.RescaleJob({"sink": 3}))
     shell.handle(ev.Prepared(request))
     inject = shell.last(say.Inject)
-    shell.handle(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is slow"))
+    shell.handle(ev.Declined(inject.barrier.checkpoint, (2, 0), "the bucket is slow"))
     assert shell.last(say.Inject).barrier.replaced == {2}
     shell.store()
     assert shell.last(say.Cancel).places == OLD
@@ -231,7 +231,7 @@ def test_a_checkpoint_that_cannot_be_taken_makes_it_a_rescale_by_a_restart() -> 
     shell = Shell().run()
     request = prepared(shell)
     inject = shell.last(say.Inject)
-    shell.handle(ev.Declined(inject.attempt, inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
+    shell.handle(ev.Declined(inject.barrier.checkpoint, (2, 0), "the bucket is gone"))
     assert shell.last(say.Cancel).places == (*SOURCES, *OLD), "who has stopped, or keeps rows back, is ended at once"
     shell.restart()
     assert shell.last(say.Deploy).places == (*SOURCES, *NEW)
@@ -265,7 +265,7 @@ def test_only_those_that_are_replaced_must_not_have_come_to_their_end(ended: tup
     inject = shell.last(say.Inject)
     for place in inject.places:
         handle = SubtaskHandle(*place, 2, (), (), place == ended)
-        shell.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
+        shell.handle(ev.Acknowledged(inject.barrier.checkpoint, place, handle))
     shell.handle(ev.Stored(inject.barrier.checkpoint, "memory://it"))
     shell.cancelled()
     how = "live" if is_live else "by a restart: some of its subtasks had come to their end"

@@ -100,7 +100,7 @@ def test_subtasks_that_have_come_to_their_end_move_with_the_others(ended: tuple[
     inject = shell.last(say.Inject)
     for place in inject.places:
         handle = SubtaskHandle(*place, 2, (), (), place == ended)
-        shell.handle(ev.Acknowledged(inject.attempt, inject.barrier.checkpoint, place, handle))
+        shell.handle(ev.Acknowledged(inject.barrier.checkpoint, place, handle))
     shell.handle(ev.Stored(inject.barrier.checkpoint, "memory://it"))
     assert shell.last(say.Cancel).places == ALL
     assert history(shell)[0][1].endswith("all at a checkpoint")

@@ -87,7 +87,7 @@ def test_another_brain_is_found_out_at_its_first_difference(monkeypatch: pytest.
     monkeypatch.setattr(Recovery, "_region", lambda self, place: [place])
     first = next(step.difference for step in _replayed(shell) if step.difference)
     assert "TaskFailed" in first
-    assert "recorded Cancel(number=1, places=1.0-1 2.0-1), now Cancel(number=1, places=1.0)" in first
+    assert "recorded Cancel(number=1, places=[1.0, 1.1, 2.0, 2.1]), now Cancel(number=1, places=[1.0])" in first
 
 
 def test_a_brain_that_raises_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
