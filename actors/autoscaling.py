@@ -14,7 +14,7 @@ from penstock.engine.autoscaler.autoscaler import Autoscaler
 from penstock.engine.autoscaler.readings import JobReading
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.autoscaler_config import AutoscalerConfig
-from penstock.engine.errors import PenstockError
+from penstock.engine.errors import NoRoomError, PenstockError
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +65,10 @@ class Autoscaling:
             _LOG.warning(
                 "the autoscaler's rescale was refused: %s", error, exc_info=not isinstance(error, PenstockError)
             )
-            self._autoscaler.on_refused(str(error) or type(error).__name__)
+            message = str(error) or type(error).__name__
+            if isinstance(error, NoRoomError):
+                self._autoscaler.on_no_room(error.room, message)
+            else:
+                self._autoscaler.on_refused(message)
         else:
             self._autoscaler.on_rescaled(seconds)

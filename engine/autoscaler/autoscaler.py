@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Final
 
-from penstock.engine.autoscaler.evaluation import JobFigures, evaluate
+from penstock.engine.autoscaler.evaluation import JobFigures, TaskFigures, evaluate
 from penstock.engine.autoscaler.readings import JobReading
 from penstock.engine.autoscaler.report import (
     DRY_RUN,
@@ -23,6 +24,17 @@ from penstock.engine.autoscaler.report import (
 )
 from penstock.engine.autoscaler.scaling import Advice, advise
 from penstock.engine.autoscaler_config import AutoscalerConfig
+
+_CEILING_INTERVALS: Final = 12
+"""For so many scale-down intervals it is remembered how fast a task took rows when there were enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ceiling:
+    """When there were enough rows for a task, each of its subtasks took them at that rate."""
+
+    at: float
+    rate: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +62,11 @@ class Autoscaler:
         self._is_asking = False
         self._lag = 0.0
         self._advice: Sequence[Advice] = ()
-        self._wanted: dict[str, deque[tuple[float, int]]] = {}
+        self._needs: dict[str, deque[tuple[float, Advice]]] = {}
         self._fewer_at: list[float] = []
         self._ups: dict[str, _ScaleUp] = {}
+        self._ceilings: dict[str, _Ceiling] = {}
+        self._room: int | None = None
         self._history: deque[ScalingRecord] = deque(maxlen=config.history)
 
     def report(self) -> AutoscalerInfo:
@@ -68,7 +82,7 @@ class Autoscaler:
     def observe(self, reading: JobReading) -> Mapping[str, int] | None:
         """Take a look at the job: the parallelism that operators, by uid, should have now; None: it stays as it is.
 
-        Behind a request, `on_rescaled` or `on_refused` tells what came of it; there is no other one before.
+        Behind a request, `on_rescaled`, `on_no_room` or `on_refused` tells what came of it; there is no other before.
         """
         if self._is_asking:
             return None
@@ -76,9 +90,9 @@ class Autoscaler:
         if window is None:
             return None
         first, last = window
-        figures = evaluate(first, last, self._config)
+        figures = self._with_ceilings(evaluate(first, last, self._config), last.at)
         self._lag = figures.lag_seconds
-        self._advice = self._with_ties(self._advised(figures, last))
+        self._advice = self._within_room(self._with_ties(self._advised(figures, first.at, last)))
         changes = [one for one in self._advice if one.change]
         if not changes:
             waiting = self._waiting(last.at)
@@ -91,14 +105,28 @@ class Autoscaler:
         self._is_asking = False
         self._history[-1] = replace(self._history[-1], seconds=round(seconds, 3))
 
+    def on_no_room(self, room: int, message: str) -> None:
+        """There is room for `room` slots only: what they allow is asked for at the next look, and all of it later on.
+
+        So a cluster that grows by itself hears again of what is missing, for as long as a request waits for room.
+        """
+        if room <= max(self._shape[1], default=0):
+            self.on_refused(message)
+        else:
+            self._note_refusal(message)
+            self._room = room
+
     def on_refused(self, message: str) -> None:
         """The job runs on as it was; it is asked again when a new window is full."""
-        self._is_asking = False
-        self._history[-1] = replace(self._history[-1], outcome=REFUSED, message=message)
-        self._ups.clear()
+        self._note_refusal(message)
         self._readings.clear()
         self._since = 0.0
         self._shape = (0, ())
+
+    def _note_refusal(self, message: str) -> None:
+        self._is_asking = False
+        self._history[-1] = replace(self._history[-1], outcome=REFUSED, message=message)
+        self._ups.clear()
 
     # Readings
 
@@ -126,19 +154,22 @@ class Autoscaler:
 
     # Advice
 
-    def _advised(self, figures: JobFigures, reading: JobReading) -> Sequence[Advice]:
+    def _advised(self, figures: JobFigures, since: float, reading: JobReading) -> Sequence[Advice]:
         seconds = reading.rescale_seconds
         rescale_seconds = self._config.restart_time_ms / 1000 if seconds is None else seconds
         self._fewer_at = []
         return _without_use(
-            [self._held(advise(one, figures, rescale_seconds, self._config), reading.at) for one in figures.tasks]
+            [
+                self._held(advise(one, figures, rescale_seconds, self._config), since, reading.at)
+                for one in figures.tasks
+            ]
         )
 
-    def _held(self, advice: Advice, at: float) -> Advice:
+    def _held(self, advice: Advice, since: float, at: float) -> Advice:
         """The advice, but for what settings and history are against."""
         task = advice.figures.task
         key = task.uids[0]
-        self._remember(key, advice, at)
+        self._remember(key, advice, since)
         if {*task.uids, *task.operators, task.name} & set(self._config.excluded):
             return _kept(advice, "excluded")
         if advice.change < 0:
@@ -157,25 +188,52 @@ class Autoscaler:
         gained = (advice.figures.true_rate or 0.0) - up.true_rate
         return self._config.effectiveness_detection and gained < self._config.effectiveness_threshold * hoped
 
-    def _remember(self, key: str, advice: Advice, at: float) -> None:
-        """Keep what a task was to have for the interval; numbers of subtasks mean the same behind a rescale."""
+    def _remember(self, key: str, advice: Advice, since: float) -> None:
+        """Keep what a task needed for the interval; numbers of subtasks mean the same behind a rescale.
+
+        Args:
+            key: of the task.
+            advice: for it.
+            since: when the window began that it follows from: so long it has needed no more.
+        """
         seconds = self._config.scale_down_interval_ms / 1000
-        wanted = self._wanted.setdefault(key, deque())
-        wanted.append((at, advice.wanted))
-        while len(wanted) > 1 and wanted[1][0] <= at - seconds:
-            wanted.popleft()
+        needs = self._needs.setdefault(key, deque())
+        needs.append((since, advice))
+        while len(needs) > 1 and needs[1][0] <= since - seconds:
+            needs.popleft()
 
     def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
         """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst."""
         task, seconds = advice.figures.task, self._config.scale_down_interval_ms / 1000
-        newest_first = reversed(self._wanted[task.uids[0]])
-        enough = list(takewhile(lambda one: one[1] < task.parallelism, newest_first))
-        since = enough[-1][0]
+        newest_first = reversed(self._needs[task.uids[0]])
+        enough = list(takewhile(lambda one: max(one[1].needed, one[1].bearable) < task.parallelism, newest_first))
+        since = enough[-1][0] if enough else at
         if at - since < seconds:
             self._fewer_at.append(since + seconds)
             return _kept(advice, f"{advice.wanted} would do; waits for the scale-down interval")
-        most = max(wanted for _, wanted in enough)
+        most = max(advice.wanted, *(one.needed for _, one in enough))
         return replace(advice, wanted=most, reason=_renamed(advice, most))
+
+    def _with_ceilings(self, figures: JobFigures, at: float) -> JobFigures:
+        """The figures, but for tasks that have shown to be slower than their busy time lets one conclude."""
+        return replace(figures, tasks=tuple(self._with_ceiling(one, at) for one in figures.tasks))
+
+    def _with_ceiling(self, figures: TaskFigures, at: float) -> TaskFigures:
+        key, parallelism = figures.task.uids[0], figures.task.parallelism
+        if figures.is_observed and figures.true_rate is not None:
+            self._ceilings[key] = _Ceiling(at, figures.true_rate / parallelism)
+        ceiling = self._ceilings.get(key)
+        lasts = _CEILING_INTERVALS * self._config.scale_down_interval_ms / 1000
+        if ceiling is None or at - ceiling.at > lasts or figures.true_rate is None:
+            return figures
+        return replace(figures, true_rate=min(figures.true_rate, max(figures.rate, ceiling.rate * parallelism)))
+
+    def _within_room(self, advised: Sequence[Advice]) -> Sequence[Advice]:
+        """The advice, but for what the room that was found just now does not allow."""
+        room, self._room = self._room, None
+        if room is None:
+            return advised
+        return [one if one.wanted <= room else _shortened(one, room) for one in advised]
 
     def _with_ties(self, advised: Sequence[Advice]) -> Sequence[Advice]:
         """Tasks that must have one parallelism get the highest that is wanted for any of them."""
@@ -252,6 +310,12 @@ def _without_use(advised: Sequence[Advice]) -> Sequence[Advice]:
         in_vain = task.id in blocking and one.change > 0
         held.append(_kept(one, "what follows it cannot take more") if in_vain else one)
     return held[::-1]
+
+
+def _shortened(advice: Advice, room: int) -> Advice:
+    return replace(
+        advice, wanted=room, reason=f"{_renamed(advice, room)} ({advice.wanted} once there is room for so many slots)"
+    )
 
 
 def _kept(advice: Advice, why: str) -> Advice:

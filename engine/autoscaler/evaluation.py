@@ -6,7 +6,7 @@ which has them from Kalavri et al., "Three steps is all you need" (OSDI 2018).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,9 @@ from penstock.engine.autoscaler_config import AutoscalerConfig
 _SKEWED: Final = 1.0
 """The fullest subtask gets twice what the others get on average."""
 _FEW_ROWS: Final = 1.0
+_HOLDS_UP: Final = 0.25
+"""Who is awaited for this share of the time, while sources have enough to read, has rows all the time: it takes them as
+fast as it can, whatever its busy time says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ class TaskFigures:
         target_rate: how fast rows would come if nothing held them up.
         catch_up_rate: the part of a backlog that is to be worked off each second.
         skew: the most rows of a subtask over their mean, minus one.
+        is_observed: whether the true rate was seen, as there were enough rows, and is not concluded of busy time.
     """
 
     task: TaskReading
@@ -41,6 +45,7 @@ class TaskFigures:
     target_rate: float
     catch_up_rate: float
     skew: float
+    is_observed: bool = False
 
     @property
     def is_skewed(self) -> bool:
@@ -78,15 +83,25 @@ def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> J
     before = {task.id: task for task in first.tasks}
     figures: dict[int, TaskFigures] = {}
     lags = [0.0]
+    spent_by = {
+        task.id: [_between(*pair) for pair in zip(before[task.id].subtasks, task.subtasks, strict=True)]
+        for task in last.tasks
+    }
+    busy_by = {task: max((_share(one.busy, one) for one in spent), default=0.0) for task, spent in spent_by.items()}
     for task in last.tasks:
-        spent = [_between(*pair) for pair in zip(before[task.id].subtasks, task.subtasks, strict=True)]
+        spent, busy = spent_by[task.id], busy_by[task.id]
         rate = sum(one.rows_in for one in spent) / seconds
         blocked = max((_share(one.blocked, one) for one in spent), default=0.0)
         skew = _skew(spent, seconds)
-        busy = max((_share(one.busy, one) for one in spent), default=0.0)
         if task.inputs:
             target, catch_up = _asked_of(task, figures, rate, seconds, before, last)
+            # The figures of the sources, and of all tasks before it, are there.
+            is_full = max(lags) * 1000 >= config.observed_rate_lag_threshold_ms and (
+                _awaited(task, last, figures, busy_by) >= _HOLDS_UP
+            )
             true_rate = _by_busy_time(rate, busy)
+            if is_full and blocked < 1:
+                true_rate = _believed(true_rate, rate / (1 - blocked), config)
         else:
             pending, waited = task.pending or 0.0, before[task.id].pending
             # A source that has only begun to say how much waits has not got all that in the window.
@@ -95,7 +110,8 @@ def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> J
             lags.append(lag)
             target, catch_up = max(0.0, rate + growth), pending / (config.catch_up_duration_ms / 1000)
             true_rate = _of_source(rate, busy, blocked, lag, config)
-        figures[task.id] = TaskFigures(task, rate, busy, blocked, true_rate, target, catch_up, skew)
+        is_observed = true_rate != _by_busy_time(rate, busy)
+        figures[task.id] = TaskFigures(task, rate, busy, blocked, true_rate, target, catch_up, skew, is_observed)
     return JobFigures(tuple(figures[task.id] for task in last.tasks), max(lags))
 
 
@@ -123,13 +139,31 @@ def _by_busy_time(rate: float, busy: float) -> float | None:
     return rate / busy if busy > 0 and rate > 0 else None
 
 
+def _awaited(
+    task: TaskReading, last: JobReading, upstream: Mapping[int, TaskFigures], busy: Mapping[int, float]
+) -> float:
+    """The share of the time that a task before this one waits for it; of several behind one, for the busiest."""
+    awaited = [0.0]
+    for sender in task.inputs:
+        behind = [one.id for one in last.tasks if sender in one.inputs]
+        if busy[task.id] >= max(busy[one] for one in behind):
+            awaited.append(upstream[sender].blocked)
+    return max(awaited)
+
+
 def _of_source(rate: float, busy: float, blocked: float, lag: float, config: AutoscalerConfig) -> float | None:
     """By busy time; but where a source that has enough to read reads less than that, by what it reads."""
     concluded = _by_busy_time(rate, busy)
     if concluded is None or lag * 1000 < config.observed_rate_lag_threshold_ms or blocked >= 1:
         return concluded
-    observed = rate / (1 - blocked)
-    return observed if concluded > observed * (1 + config.observed_rate_switch_threshold) else concluded
+    return _believed(concluded, rate / (1 - blocked), config)
+
+
+def _believed(concluded: float | None, observed: float, config: AutoscalerConfig) -> float | None:
+    """The rate that is concluded from busy time, unless the one that was observed is much lower."""
+    if concluded is None or concluded <= observed * (1 + config.observed_rate_switch_threshold):
+        return concluded
+    return observed
 
 
 def _asked_of(

@@ -24,12 +24,16 @@ class Advice:
     Args:
         figures: that it follows from.
         wanted: the parallelism; its own: it stays.
+        needed: what it would be, were there neither bounds within which it stays nor a largest change at once.
+        bearable: with more subtasks than so many it is too idle.
         reason: in words.
         is_stuck: whether more subtasks would be needed, and would not help.
     """
 
     figures: TaskFigures
     wanted: int
+    needed: int
+    bearable: float
     reason: str
     is_stuck: bool = False
 
@@ -50,25 +54,26 @@ def advise(figures: TaskFigures, job: JobFigures, rescale_seconds: float, config
     """
     task, catch_up_seconds = figures.task, config.catch_up_duration_ms / 1000
     if figures.true_rate is None:
-        return Advice(figures, task.parallelism, f"{task.name}: too few rows to tell")
+        return Advice(figures, task.parallelism, task.parallelism, math.inf, f"{task.name}: too few rows to tell")
     # Who works off a backlog is busy for that, and idle behind it: neither says what is needed.
     in_backlog = job.lag_seconds * 1000 >= config.backlog_lag_threshold_ms
     too_idle = math.inf if in_backlog else figures.capacity(config.utilization_min, rescale_seconds, catch_up_seconds)
     too_busy = figures.capacity(1.0 if in_backlog else config.utilization_max, 0.0, catch_up_seconds)
-    wanted = task.parallelism
+    factor = figures.capacity(config.utilization_target, rescale_seconds, catch_up_seconds) / figures.true_rate
+    wanted, needed = task.parallelism, _parallelism(factor, figures, config)
     if not too_busy <= figures.true_rate <= too_idle:
-        needed = figures.capacity(config.utilization_target, rescale_seconds, catch_up_seconds)
-        wanted = _parallelism(task.parallelism, needed / figures.true_rate, figures, config)
+        at_once = min(max(factor, 1 - config.scale_down_max_factor), 1 + config.scale_up_max_factor)
+        wanted = _parallelism(at_once, figures, config)
     # A hot key cannot be divided.
     is_stuck = figures.is_skewed and wanted > task.parallelism
     if is_stuck:
         wanted = task.parallelism
-    return Advice(figures, wanted, _reason(figures, wanted, job.lag_seconds), is_stuck)
+    bearable = task.parallelism * too_idle / figures.true_rate
+    return Advice(figures, wanted, needed, bearable, _reason(figures, wanted, job.lag_seconds), is_stuck)
 
 
-def _parallelism(now: int, factor: float, figures: TaskFigures, config: AutoscalerConfig) -> int:
-    task = figures.task
-    factor = min(max(factor, 1 - config.scale_down_max_factor), 1 + config.scale_up_max_factor)
+def _parallelism(factor: float, figures: TaskFigures, config: AutoscalerConfig) -> int:
+    task, now = figures.task, figures.task.parallelism
     # One that is beyond the bounds is not forced into them.
     least, most = min(now, config.min_parallelism), min(task.most, max(now, config.max_parallelism))
     needed = min(max(math.ceil(round(now * factor, 6)), least, 1), most)

@@ -10,7 +10,7 @@ import pytest
 from penstock.actors.autoscaling import Autoscaling
 from penstock.engine.autoscaler.readings import JobReading
 from penstock.engine.autoscaler_config import AutoscalerConfig
-from penstock.engine.errors import ClusterError
+from penstock.engine.errors import ClusterError, NoRoomError
 from tests.engine.autoscaler.workload import Stage, Workload
 
 
@@ -60,6 +60,20 @@ def test_a_refused_rescale_is_asked_for_again_and_the_answer_is_kept(refusal: Ex
     first, second = autoscaling.report().history
     assert (first.outcome, first.message) == ("refused", message)
     assert (second.outcome, second.seconds) == ("rescaled", 0.5)
+
+
+def test_what_there_is_room_for_is_asked_for_at_the_next_look() -> None:
+    job = Job(NoRoomError("there is room for 3 slots", 3))
+    autoscaling = Autoscaling(AutoscalerConfig(enabled=True), job.read, job.rescale)
+
+    async def look() -> None:
+        while not job.asked:
+            await autoscaling.look()
+        await autoscaling.look()
+
+    asyncio.run(look())
+    assert job.asked[0]["window"] > 3
+    assert job.asked[1] == {"window": 3}
 
 
 def test_a_job_that_does_not_run_is_left_alone() -> None:

@@ -15,10 +15,10 @@ from penstock.engine.periods import parse_period
 from tests.engine.autoscaler.workload import HOUR, Stage, Workload
 
 
-def job(load: Callable[[float], float], **settings: Any) -> Workload:
+def job(load: Callable[[float], float], room: Callable[[float], int] = lambda at: 1000, **settings: Any) -> Workload:
     """A source that is fast, a window that takes 1,000 rows a second and subtask, and a sink that takes 5,000."""
     stages = [Stage("source", 50_000), Stage("window", 1000, ratio=0.5), Stage("sink", 5000)]
-    return Workload(stages, load, AutoscalerConfig(enabled=True, **settings))
+    return Workload(stages, load, AutoscalerConfig(enabled=True, **settings), room=room)
 
 
 def steady(rate: float) -> Callable[[float], float]:
@@ -117,9 +117,20 @@ def test_a_job_that_catches_up_is_not_given_less() -> None:
 def test_busy_time_that_overestimates_is_not_believed_of_a_source_with_a_backlog() -> None:
     """FLINK-33306: a source that looks half idle and reads as fast as it can."""
     stages = [Stage("source", 1000, seen=0.4), Stage("sink", 50_000)]
-    workload = Workload(stages, steady(3000), AutoscalerConfig(enabled=True)).run(1800)
+    workload = Workload(stages, steady(3000), AutoscalerConfig(enabled=True)).run(HOUR)
     assert workload.lag == 0
-    assert workload.stages[0].parallelism <= 8
+    assert [to for _, to in workload.rescales] == [{"source": 5}], "behind the backlog, it is known how fast it was"
+
+
+def test_a_task_that_holds_a_source_up_gets_more_subtasks_together_with_it_though_it_looks_idle() -> None:
+    """Its busy time tells a third of its work: the source was given more, then more again, and it only then."""
+    stages = [Stage("source", 1500), Stage("window", 1000, seen=0.3), Stage("sink", 5000)]
+    workload = Workload(stages, steady(3000), AutoscalerConfig(enabled=True)).run(HOUR)
+    first = workload.rescales[0][1]
+    assert first["source"] >= 3
+    assert first["window"] >= 4
+    assert workload.lag == 0
+    assert len(workload.rescales) == 1
 
 
 def test_the_busiest_subtask_counts_and_not_the_mean() -> None:
@@ -178,8 +189,8 @@ def test_a_load_that_falls_is_followed_one_interval_behind_all_the_way_down() ->
     while workload.now < 5 * period:
         workload.run(1)
         reserved.append((workload.now, workload.parallelisms[1]))
-    # The interval, a window of a steady job before and behind a rescale, and the steps of the simulation.
-    behind = 60 + 2 * (10 + 5) + 10
+    # The interval, and two steps of the simulation.
+    behind = 60 + 2 * 2
     for at, parallelism in reserved:
         if at > period:
             recent = max(load(at - seconds) for seconds in range(behind))
@@ -219,6 +230,28 @@ def test_an_excluded_task_is_left_alone() -> None:
     workload = job(steady(3500), excluded=("window",)).run(600)
     assert workload.rescales == []
     assert info(workload).tasks[1].reason.endswith("excluded")
+
+
+def test_what_there_is_room_for_is_taken_and_the_rest_once_there_is_more() -> None:
+    """On a cluster with eight slots, a job that wanted ten stayed at one."""
+    workload = job(steady(6500), room=lambda at: 8 if at < HOUR else 12).run(110)
+    assert workload.parallelisms[1] == 8
+    refused, taken = info(workload).history
+    assert (refused.outcome, refused.message) == ("refused", "there is room for 8 slots")
+    assert taken.outcome == "rescaled"
+    assert "target 1 -> 8 (12 once there is room for so many slots)" in taken.reasons[0]
+    workload.run(HOUR - 110)
+    assert len(workload.rescales) == 1, "less is not asked for again"
+    assert len(workload.refused) > 10, "whoever adds nodes hears of what is missing"
+    workload.run(300)
+    assert workload.parallelisms[1] >= 10
+
+
+def test_where_there_is_no_room_for_more_a_job_stays_as_it_is_and_asks_again() -> None:
+    workload = job(steady(3500), room=lambda at: 1 if at < 600 else 8).run(600)
+    assert (workload.rescales, len(workload.refused)) == ([], 6)
+    workload.run(200)
+    assert workload.parallelisms[1] >= 5
 
 
 def test_a_refusal_is_kept_and_the_job_is_asked_again_later() -> None:

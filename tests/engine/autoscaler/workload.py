@@ -57,9 +57,11 @@ class Workload:
         step: seconds between two readings.
         rescale_seconds: how long a rescale takes.
         tells_lag: whether the source says how many rows wait for it.
+        room: for how many slots there is some, by time.
 
     Attributes:
         rescales: when, and to what.
+        refused: when, and what there was no room for.
         lag: rows that wait.
         longest_lag: the longest time that a row had to wait, seconds.
         cpu_seconds: of slots.
@@ -73,6 +75,7 @@ class Workload:
         step: float = 5.0,
         rescale_seconds: float = 2.0,
         tells_lag: bool = True,
+        room: Callable[[float], int] = lambda at: 1000,
     ) -> None:
         self.stages = list(stages)
         self.load = load
@@ -82,9 +85,11 @@ class Workload:
         self.longest_lag = 0.0
         self.cpu_seconds = 0.0
         self.rescales: list[tuple[float, Mapping[str, int]]] = []
+        self.refused: list[tuple[float, Mapping[str, int]]] = []
         self._step = step
         self._rescale_seconds = rescale_seconds
         self._tells_lag = tells_lag
+        self._room = room
         self._attempt = 1
         self._last_rescale: float | None = None
         self._restart()
@@ -104,8 +109,13 @@ class Workload:
         while self.now < until:
             self._flow()
             wanted = self.autoscaler.observe(self.reading())
-            if wanted is not None:
+            if wanted is None:
+                continue
+            if max(wanted.values()) <= (room := self._room(self.now)):
                 self._rescale(wanted)
+            else:
+                self.refused.append((self.now, dict(wanted)))
+                self.autoscaler.on_no_room(room, f"there is room for {room} slots")
         return self
 
     def _rescale(self, wanted: Mapping[str, int]) -> None:
