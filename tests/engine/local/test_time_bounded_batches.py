@@ -48,6 +48,26 @@ def test_a_slow_function_does_not_keep_checkpoints_waiting(mode: Any, rate: floa
     assert max(took) < 1.5, f"seconds by the clock of the function: {took}"
 
 
+def test_checkpoints_behind_a_live_rescale_of_a_source_wait_for_no_backlog_of_its_new_subtasks(tmp_path: Path) -> None:
+    """Each of them begins to send without knowing how slow the function is."""
+    clock = ManualClock()
+    env = local_environment(1, clock=clock, checkpoints=checkpoints("0s", str(tmp_path)))
+    rows = env.from_source(DataGenSource({"i": Sequence(), "k": lambda number: number % 10})).uid("rows")
+    rows.key_by("k").process(slow(clock, 0.002)).filter(ps.col("i") < 0).collect()
+    job = env.submit()
+    until = clock.monotonic() + 1.0
+    while clock.monotonic() < until:
+        job.pump(0.001)
+    assert job.rescale({"rows": 8}) > 0
+    took = []
+    for _ in range(3):
+        asked = clock.monotonic()
+        job.checkpoint()
+        took.append(clock.monotonic() - asked)
+    job.cancel()
+    assert max(took) < 3.0, f"seconds by the clock of the function: {took}"
+
+
 @given(
     seed=st.integers(0, 1000),
     costs=st.lists(st.sampled_from([0.0, 1e-5, 1e-3, 0.1, 5.0]), min_size=1, max_size=7),
