@@ -38,6 +38,15 @@ class _Ceiling:
 
 
 @dataclass(frozen=True, slots=True)
+class _Need:
+    """What a task needed in a window that began then; with more subtasks than `bearable` it was too idle."""
+
+    since: float
+    needed: int
+    bearable: float
+
+
+@dataclass(frozen=True, slots=True)
 class _ScaleUp:
     """A task was given more subtasks: from so many, to so many, when it could take rows at that rate."""
 
@@ -62,7 +71,7 @@ class Autoscaler:
         self._is_asking = False
         self._lag = 0.0
         self._advice: Sequence[Advice] = ()
-        self._needs: dict[str, deque[tuple[float, Advice]]] = {}
+        self._needs: dict[str, deque[_Need]] = {}
         self._fewer_at: list[float] = []
         self._ups: dict[str, _ScaleUp] = {}
         self._ceilings: dict[str, _Ceiling] = {}
@@ -198,20 +207,20 @@ class Autoscaler:
         """
         seconds = self._config.scale_down_interval_ms / 1000
         needs = self._needs.setdefault(key, deque())
-        needs.append((since, advice))
-        while len(needs) > 1 and needs[1][0] <= since - seconds:
+        needs.append(_Need(since, advice.needed, advice.bearable))
+        while len(needs) > 1 and needs[1].since <= since - seconds:
             needs.popleft()
 
     def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
         """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst."""
         task, seconds = advice.figures.task, self._config.scale_down_interval_ms / 1000
         newest_first = reversed(self._needs[task.uids[0]])
-        enough = list(takewhile(lambda one: max(one[1].needed, one[1].bearable) < task.parallelism, newest_first))
-        since = enough[-1][0] if enough else at
+        enough = list(takewhile(lambda one: max(one.needed, one.bearable) < task.parallelism, newest_first))
+        since = enough[-1].since if enough else at
         if at - since < seconds:
             self._fewer_at.append(since + seconds)
             return _kept(advice, f"{advice.wanted} would do; waits for the scale-down interval")
-        most = max(advice.wanted, *(one.needed for _, one in enough))
+        most = max(advice.wanted, *(one.needed for one in enough))
         return replace(advice, wanted=most, reason=_renamed(advice, most))
 
     def _with_ceilings(self, figures: JobFigures, at: float) -> JobFigures:
