@@ -224,13 +224,13 @@ class Table:
 
     def to_changelog(self) -> DataStream:
         """The changes as a stream: the column `op` (+I, -U, +U, -D), then the table's."""
-        from penstock.tables.lower.base import schema_of
+        from penstock.tables.lower.base import in_order, schema_of
         from penstock.tables.types import STRING
 
         if any(column.name == OP for column in self._plan.columns):
             raise GraphError(f"to_changelog: the table has a column {OP!r} of its own; rename it with AS")
         schema = schema_of((Column(OP, STRING), *self._plan.columns))
-        return self._lowered()._add(ToChangelogSpec(_CODES, schema), schema)
+        return in_order(self._lowered()._add(ToChangelogSpec(_CODES, schema), schema))
 
     def _lowered(self) -> DataStream:
         """The stream of the plan; what no operator computes is refused at the query's place."""

@@ -84,6 +84,11 @@ class Lowering:
         return self.calc(stream, None, expressions, schema_of(columns))
 
 
+def is_single(stream: DataStream) -> bool:
+    """Whether the rows come of one subtask, so that behind it they stay in order in one subtask alone."""
+    return len(stream._edges) == 1 and stream._program.graph[stream._edges[0].source].parallelism == 1
+
+
 def in_order(stream: DataStream) -> DataStream:
     """One subtask, where what is before has one: its rows stay in order up to the next exchange, as in Flink."""
     graph = stream._program.graph

@@ -16,7 +16,7 @@ from penstock.engine.operators.changelog.top_n import upsert_materializer
 from penstock.tables.bind.table_binder import physical_columns, primary_key
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import InputColumn
-from penstock.tables.lower.base import Lowering, schema_of
+from penstock.tables.lower.base import Lowering, in_order, is_single, schema_of
 from penstock.tables.lower.changelogs import SplitUpsertSpec, UpsertSpec
 from penstock.tables.lower.constraints import ConstraintsSpec, constraints_of
 from penstock.tables.plan import nodes as p
@@ -53,21 +53,28 @@ def _write(
     )
     schema = schema_of(wanted)
     if constraints:
-        stream = stream._add(ConstraintsSpec(constraints, schema), schema)
+        stream = in_order(stream._add(ConstraintsSpec(constraints, schema), schema))
     if plan.keys:
         stream = _one_each(stream, schema, plan, lowering.ttl_ms)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.keys else given) - takes:
         # A condition may have kept the row before an update, and dropped the one that it is now.
         split = not plan.keys and (bool(constraints) or may_split_updates(plan.input))
-        stream = stream._add(SplitUpsertSpec(primary_key(table)) if split else UpsertSpec(), schema)
+        stream = in_order(stream._add(SplitUpsertSpec(primary_key(table)) if split else UpsertSpec(), schema))
     written = lowering.connectors.sink(table, wanted)
     for stage in written.stages:
-        stream = stream._add(stage.spec, stage.schema)
+        stream = in_order(stream._add(stage.spec, stage.schema))
     sink = written.overwriting if plan.overwrite else written.sink
     if sink is None:
         raise GraphError(f"table {plan.table!r} ({table.connector}) cannot be overwritten; write INSERT INTO")
-    stream.sink_to(sink).name(table.name)
+    added = stream.sink_to(sink).name(table.name)
+    if _is_sorted(plan.input) and is_single(stream):
+        # Rows are in order where one subtask writes them.
+        added.set_parallelism(1)
+
+
+def _is_sorted(node: p.PlanNode) -> bool:
+    return _is_sorted(node.input) if isinstance(node, p.Project) else isinstance(node, p.Sort) and bool(node.order)
 
 
 def _given(node: p.PlanNode) -> p.Columns:

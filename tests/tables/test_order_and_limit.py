@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,26 @@ def test_all_rows_of_a_stream_without_end_have_no_order(env: StreamEnvironment) 
         env.tables.lowered(env.sql("SELECT a FROM endless ORDER BY a").plan)  # type: ignore[union-attr]
     with pytest.raises(PenstockError, match="add LIMIT"):
         env.sql(f"SELECT a, SUM(n) AS s FROM {TIMES} GROUP BY a ORDER BY s")
+
+
+def test_what_is_in_order_stays_so_on_its_way_to_changes_and_sinks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    query, wanted = "SELECT n FROM events ORDER BY at, n DESC", [3, 2, 1, 4, 6, 5, 7]
+    rows = zip((1, 2, 3, 4, 5, 6, 7), ("01", "01", "01", "04", "20", "20", "23"), strict=True)
+    texts = [json.dumps({"n": n, "ts": f"2024-01-01 00:00:{second}"}) for n, second in rows]
+    (tmp_path / "events.json").write_text("\n".join(texts) + "\n")
+    env = StreamEnvironment(runtime="local", parallelism=3, max_batch_rows=1)
+    env.sql(
+        "CREATE TABLE events (n BIGINT, ts STRING, at AS TO_TIMESTAMP(ts), "
+        "WATERMARK FOR at AS at - INTERVAL '1' SECOND) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path / 'events.json'}', 'format' = 'json')"
+    )
+    env.sql("CREATE TABLE shown (n BIGINT) WITH ('connector' = 'print')")
+    table = env.sql(query)
+    assert table is not None
+    assert [row["n"] for row in table.to_changelog().collect()] == wanted
+    capsys.readouterr()
+    env.sql(f"INSERT INTO shown {query}")
+    env.execute()
+    assert [int(line[3:-1]) for line in capsys.readouterr().out.splitlines()] == wanted
