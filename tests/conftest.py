@@ -52,18 +52,24 @@ _SHARES = {
     "tests/chaos/": "cluster",
     # One that needs no more of the cluster than its list of processes.
     "tests/testing/chaos/test_faults.py": "cluster",
-    # What needs Kafka, whose clients wait more than they work.
-    "tests/connectors/kafka/": "kafka",
-    "tests/connectors/test_secrets.py": "kafka",
-    "tests/docs/test_tutorial.py": "kafka",
-    "tests/examples/": "kafka",
-    "tests/perf/test_ysb_kafka.py": "kafka",
-    "tests/testing/services/": "kafka",
+    # What needs servers, whose clients wait more than they work; each is started by this process only.
+    "tests/connectors/files/test_object_storage.py": "servers",
+    "tests/connectors/kafka/": "servers",
+    "tests/connectors/lakes/test_delta.py": "servers",
+    "tests/connectors/postgres/": "servers",
+    "tests/connectors/redis/": "servers",
+    "tests/connectors/test_secrets.py": "servers",
+    "tests/docs/test_tutorial.py": "servers",
+    "tests/examples/": "servers",
+    "tests/perf/test_ysb_kafka.py": "servers",
+    "tests/testing/services/": "servers",
     # Long ones, which must not be begun last: the other processes would wait for them in the end.
     "tests/simulation/test_seeds.py": "seeds",
     "tests/simulation/test_mutants.py": "mutants",
     "tests/web/test_browser.py": "browser",
 }
+# The fixtures that start a cluster or a server.
+_OF_SHARES = ("ray_cluster", "kafka", "postgres", "redis", "s3")
 _ORDER = list(dict.fromkeys(_SHARES.values()))
 
 
@@ -77,6 +83,37 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the shares."""
     place = {share: number for number, share in enumerate(_ORDER)}
     items.sort(key=lambda item: place.get(_share_of(item.nodeid), len(place)))
+
+
+class _EndOfShares:
+    """Ends the cluster and the servers of a share with its last test.
+
+    Idle, a cluster takes 6 % of a core, and what is in no share takes longer than the shares.
+    """
+
+    def __init__(self) -> None:
+        self._started: list[tuple[pytest.FixtureDef[Any], Any]] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any], request: Any) -> None:
+        if fixturedef.argname in _OF_SHARES:
+            self._started.append((fixturedef, request))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+        try:
+            yield
+        finally:
+            if nextitem is not None and _share_of(item.nodeid) != _share_of(nextitem.nodeid):
+                while self._started:
+                    fixture, request = self._started.pop()
+                    fixture.finish(request)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where a process runs all shares, a later one may need what runs: it stays to the end."""
+    if hasattr(config, "workerinput"):
+        config.pluginmanager.register(_EndOfShares())
 
 
 def _load_part(config: pytest.Config) -> None:
