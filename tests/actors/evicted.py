@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from penstock import FileSink, StreamEnvironment
-from tests.actors.keyed_job import Paced, environment
+from tests.actors.keyed_job import environment
+from tests.actors.paced import Paced
 
 ROWS = 3_000
 

@@ -8,23 +8,20 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
-from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
 from penstock.console.main import run_command
-from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import JobError
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.recovery import checkpoints
+from tests.actors.paced import Paced
 
 KEYS = 5
 
@@ -34,57 +31,6 @@ def environment(folder: Path | str, parallelism: int = 2, standbys: int = 0, **s
     settings.setdefault("checkpoints", checkpoints("200ms", str(folder), savepoints=f"{folder}/savepoints"))
     # Every message is a call between processes, which costs them a millisecond.
     return StreamEnvironment(parallelism=parallelism, standbys=standbys, buffer_timeout="50ms", **settings)
-
-
-@dataclass(frozen=True)
-class Paced(Source):
-    """The rows {"n": 0} to {"n": rows - 1}, `rate` of them a second until there is the file `hurry`, then the rest.
-
-    A test lets a job run as long as it has something to do to it, however long that takes, and no longer.
-    """
-
-    rows: int
-    rate: float
-    hurry: Path
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.at_once.schema
-
-    @property
-    def at_once(self) -> DataGenSource:
-        return DataGenSource({"n": Sequence()}, rows=self.rows)
-
-    @property
-    def in_time(self) -> DataGenSource:
-        return DataGenSource({"n": Sequence()}, rows=self.rows, rate=self.rate)
-
-    def splits(self, parallelism: int) -> SequenceOf[Split]:
-        return self.at_once.splits(parallelism)
-
-    def open(self, split: Split, context: ConnectorContext) -> SourceReader:
-        return _PacedReader(self, split, context, self.in_time.open(split, context))
-
-    def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
-        return _PacedReader(self, split, context, self.in_time.open_at(split, position, context))
-
-    def describe(self) -> str:
-        return f"paced({self.rows} rows)"
-
-
-class _PacedReader(SourceReader):
-    def __init__(self, source: Paced, split: Split, context: ConnectorContext, reader: SourceReader) -> None:
-        self._source, self._split, self._context, self._reader = source, split, context, reader
-        self._in_time = True
-
-    def next_batch(self, max_rows: int) -> pa.RecordBatch | Wait | None:
-        if self._in_time and self._source.hurry.exists():
-            self._in_time = False
-            self._reader = self._source.at_once.open_at(self._split, self._reader.position(), self._context)
-        return self._reader.next_batch(max_rows)
-
-    def position(self) -> Position:
-        return self._reader.position()
 
 
 def submit(

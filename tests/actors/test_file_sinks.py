@@ -14,7 +14,8 @@ import penstock
 from penstock import FileSink, JobStatus, StreamEnvironment
 from penstock.actors.client import RayJob
 from penstock.actors.registry import JobControl
-from tests.actors.keyed_job import Paced, environment, kill, subtask_pids, until, until_checkpoint
+from tests.actors.keyed_job import environment, kill, subtask_pids, until, until_checkpoint
+from tests.actors.paced import Paced
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 

@@ -13,7 +13,8 @@ from penstock.actors.client import RayJob
 from penstock.engine.errors import CheckpointError, JobError
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import find_checkpoint
-from tests.actors.keyed_job import KEYS, Paced, assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.paced import Paced
 from tests.engine.api.test_bounded_savepoints import assert_in_mid_input, assert_whole, build, run_for
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
