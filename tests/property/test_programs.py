@@ -7,10 +7,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from penstock import StreamEnvironment
+from tests.draws import drawn
 from tests.property.programs import Program, programs
 
 
-@settings(max_examples=200, suppress_health_check=list(HealthCheck))
+@settings(max_examples=drawn(50), suppress_health_check=list(HealthCheck))
 @given(
     program=programs(),
     parallelism=st.integers(1, 4),

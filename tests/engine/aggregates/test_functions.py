@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as aggregates
@@ -26,6 +26,7 @@ from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.errors import ColumnTypeError, GraphError, MissingColumnError, RecordError
 from penstock.engine.state.keys import groups as key_groups
+from tests.draws import drawn
 
 Row = dict[str, Any]
 TYPES = {
@@ -194,6 +195,7 @@ def test_merging_one_by_one_equals_merging_at_once(rows: list[Row], cuts: list[i
 
 
 @given(ROWS, CUTS, st.randoms(use_true_random=False))
+@settings(max_examples=drawn(20))
 def test_merge_order_does_not_matter_where_arrival_does_not(rows: list[Row], cuts: list[int], random: Any) -> None:
     grouped = GroupedAggregation(["key"], IN_ANY_ORDER)
     parts = [grouped.combine(grouped.lift(batch_of(part), None)) for part in cut(rows, cuts)]

@@ -17,6 +17,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.scalar import ScalarAggregation
 from penstock.engine.aggregates.scalar_forms import Accumulators
 from penstock.engine.errors import RecordError
+from tests.draws import drawn
 
 _NUMBERS = {
     "n": count("x"),
@@ -122,7 +123,7 @@ def parts_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[list[_Rows]]:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=40)
+@settings(max_examples=drawn(15))
 @given(data=st.data())
 def test_numbers(kind: str, data: st.DataObject) -> None:
     arrow, values = _KINDS[kind]
@@ -130,7 +131,7 @@ def test_numbers(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("kind", _OTHER_KINDS)
-@settings(max_examples=40)
+@settings(max_examples=drawn(15))
 @given(data=st.data())
 def test_values_of_any_type(kind: str, data: st.DataObject) -> None:
     arrow, values = _OTHER_KINDS[kind]

@@ -20,6 +20,7 @@ from penstock.engine.operators.base import Collector, Operator
 from penstock.engine.operators.iteration import Asynchronous, BulkSynchronous, IterationMode, StaleSynchronous
 from penstock.engine.operators.spec import OperatorSpec
 from penstock.engine.state.descriptors import ValueStateDescriptor
+from tests.draws import drawn
 from tests.engine.helpers import Row, local_environment, numbers
 
 MODES: list[IterationMode] = [Asynchronous(), BulkSynchronous(), *map(StaleSynchronous, range(4))]
@@ -34,7 +35,7 @@ environments = st.builds(
     max_batch_rows=st.sampled_from([1, 3, 1000]),
     channel_credits=st.sampled_from([1, 4]),
 )
-EXAMPLES = settings(max_examples=60)
+EXAMPLES = settings(max_examples=drawn(20))
 
 
 def collatz(loop: DataStream) -> Streams:

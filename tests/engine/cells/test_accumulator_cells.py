@@ -19,6 +19,7 @@ from penstock.engine.cells import segment_cells
 from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.errors import RecordError
 from penstock.engine.row_numbers import Groups
+from tests.draws import drawn
 from tests.engine.aggregates.test_functions import EVERY, ROWS, Row, batch_of, concat, times_of
 
 FOLDED = {name: each for name, each in EVERY.items() if each.function in ("count", "sum", "min", "max", "mean")}
@@ -89,7 +90,7 @@ def _follow(cells: Cells, steps: list[tuple[list[Row], list[int]]], undecided: b
 
 
 @given(STEPS, st.booleans(), st.sampled_from([EVERY, FOLDED, NUMERIC]))
-@settings(max_examples=30)
+@settings(max_examples=drawn(15))
 def test_cells_hold_what_they_have_seen_since_they_were_created(
     steps: list[tuple[list[Row], list[int]]], undecided: bool, aggregates: dict[str, Aggregate]
 ) -> None:

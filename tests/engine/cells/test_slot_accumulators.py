@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as agg
@@ -19,6 +19,7 @@ from penstock.engine.cells.slot_accumulators import (
     accumulators_by_slot,
 )
 from penstock.engine.errors import RecordError
+from tests.draws import drawn
 
 AGGREGATION = GroupedAggregation(
     ["key"],
@@ -55,6 +56,7 @@ def renumbered(batches: list[list[tuple[int, int | None]]]) -> list[list[tuple[i
 
 
 @given(BATCHES)
+@settings(max_examples=drawn(20))
 def test_folded_and_combined_accumulators_are_the_same(batches: list[list[tuple[int, int | None]]]) -> None:
     dense, combined = DenseAccumulators(AGGREGATION, keys_of), CombinedAccumulators(AGGREGATION)
     end = 0

@@ -17,6 +17,7 @@ from penstock.engine.compiled.functions import is_compiled
 from penstock.engine.errors import GraphError, JobFailedError
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
 from penstock.testing.harness import Harness, Input
+from tests.draws import drawn
 
 SCHEMA = pa.schema([("k", pa.string()), ("n", pa.int64()), ("x", pa.float64()), ("what", pa.string())])
 RETURNS = {"k": "string", "total": "int64", "best": "float64", "label": "string"}
@@ -78,7 +79,7 @@ def outcome(
     return repr(list(results))
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(20))
 @given(ROWS, st.sampled_from([1, 3, 1000]))
 def test_rows_are_those_of_plain_python(rows: list[dict[str, Any]], batch_rows: int) -> None:
     assert outcome(Compiled, rows, batch_rows) == outcome(Plain, rows, batch_rows)

@@ -18,6 +18,7 @@ from penstock.engine.operators.functions.compiled_process import CompiledProcess
 from penstock.engine.operators.functions.function_operator import FunctionOperator
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator, KeyedProcessSpec
 from penstock.engine.operators.spec import OperatorSpec
+from tests.draws import drawn
 from tests.engine.operators.functions.functions import Running, owner, rescaled
 from tests.engine.state.saved import snapshot_of
 
@@ -121,7 +122,7 @@ def outcome(steps: Sequence[Any], spec: OperatorSpec, then: OperatorSpec, batch_
     return repr(seen)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(15))
 @given(
     st.lists(STEP, min_size=1, max_size=12),
     st.sampled_from([1, 7, 1000]),

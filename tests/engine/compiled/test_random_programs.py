@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.compiled.program import Program
 from penstock.engine.compiled.translation import translate
+from tests.draws import drawn
 
 SCHEMA = pa.schema([("i", pa.int64()), ("j", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("b", pa.bool_())])
 NUMBERS = st.integers(-3, 3) | st.integers(1, 99) | st.integers(-(2**63), 2**63 - 1)
@@ -71,7 +72,7 @@ def programs(draw: Callable[[Any], Any]) -> str:
 """
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(25))
 @given(programs(), ROWS)
 def test_random_functions_give_what_plain_python_gives(source: str, rows: list[dict[str, Any]]) -> None:
     names: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.aggregates import functions as agg
@@ -26,6 +26,7 @@ from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows
+from tests.draws import drawn
 from tests.engine.helpers import RecordingChannel, RunningOperator
 
 AGGREGATES: dict[str, Aggregate] = {
@@ -92,6 +93,7 @@ def plain(operator: RunningOperator) -> list[list[list[Any]]]:
 
 
 @given(BATCHES, st.booleans(), st.sampled_from([["key"], ["key", "text"]]))
+@settings(max_examples=drawn(20))
 def test_running_aggregates_are_those_of_the_rows(
     batches: Sequence[tuple[list[Row], bool]], text_keys: bool, keys: list[str]
 ) -> None:
@@ -115,6 +117,7 @@ def test_running_aggregates_are_those_of_the_rows(
     st.sampled_from([0, 7]),
     st.booleans(),
 )
+@settings(max_examples=drawn(20))
 def test_windows_are_those_of_the_rows(
     batches: Sequence[tuple[list[Row], bool, int]],
     windows: AlignedWindows | CumulativeWindows,
@@ -141,6 +144,7 @@ def test_windows_are_those_of_the_rows(
 
 
 @given(st.lists(st.tuples(st.lists(ROWS, min_size=1, max_size=12), st.booleans()), min_size=1, max_size=5))
+@settings(max_examples=drawn(20))
 def test_merged_rows_and_others_share_a_message(batches: Sequence[tuple[list[Row], bool]]) -> None:
     aggregation = GroupedAggregation(["key"], AGGREGATES)
     given = [batch_of(rows * 2) for rows, _ in batches]

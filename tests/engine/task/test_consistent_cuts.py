@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.exchange.partitioners import Forward, Global, Hash, Partitioner, Rebalance, Rescale
+from tests.draws import drawn
 from tests.engine.task.network import BY_KEY, Network, Seen, Shape, rescaled, restored
 
 MODES = {
@@ -94,7 +95,7 @@ def assert_no_loss(seen: Seen, oracle: Seen) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4))
-@settings(max_examples=12)
+@settings(max_examples=drawn(5))
 def test_a_restored_network_has_seen_each_row_exactly_once(mode: str, seed: int, count: int) -> None:
     check(Shape(), [mode] * count, seed)
 
@@ -108,7 +109,7 @@ def test_checkpoints_of_several_kinds_may_be_under_way_together(seed: int, modes
 @pytest.mark.parametrize("mode", EXACTLY_ONCE)
 @pytest.mark.parametrize("partitioner", [Rebalance(), Rescale(), Forward(), Global(), BY_KEY])
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=3)
+@settings(max_examples=drawn(1))
 def test_the_cut_is_consistent_however_tasks_are_connected(mode: str, partitioner: Partitioner, seed: int) -> None:
     check(Shape(into_first=(partitioner, BY_KEY), into_last=BY_KEY), [mode] * 2, seed)
     check(Shape(into_first=(BY_KEY, BY_KEY), into_last=partitioner), [mode] * 2, seed)

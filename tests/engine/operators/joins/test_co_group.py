@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP
@@ -16,6 +16,7 @@ from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins import co_group
 from penstock.engine.operators.joins.co_group import CoGroupSpec
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,
@@ -124,6 +125,7 @@ def test_results_have_the_declared_columns() -> None:
 
 
 @given(rows_of(12), rows_of(12), st.integers(1, 12), st.integers(1, 12), st.integers(1, 3), st.integers(1, 4))
+@settings(max_examples=drawn(20))
 def test_every_key_and_window_with_rows_is_given_once(
     left: list[Row], right: list[Row], size: int, slide: int, parallelism: int, at_once: int
 ) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns, JoinSide
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,
@@ -211,6 +212,7 @@ class _Model:
 
 
 @given(scripts(), st.integers(-8, 8), st.integers(0, 8), st.booleans())
+@settings(max_examples=drawn(20))
 def test_each_step_emits_what_flinks_operator_emits(
     script: list[tuple[str, Any]], lower: int, length: int, one_by_one: bool
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.connectors import ConnectorContext, LookupTable
@@ -18,6 +18,7 @@ from penstock.engine.operators.joins import lookup_join, row_log
 from penstock.engine.operators.joins.lookup_cache import LookupCache
 from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.engine.operators.joins.lookup_tables import ArrowTable, DictTable
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import JoinJob, all_codes_equal, copied_rows
 
 SCHEMA = pa.schema({"id": pa.int64(), "name": pa.string()})
@@ -242,6 +243,7 @@ BATCHES = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 9)), min_size=1,
     st.sampled_from(["inner", "left"]),
     st.one_of(st.none(), st.builds(LookupCache, st.integers(1, 8), st.sampled_from([None, "5s"]))),
 )
+@settings(max_examples=drawn(20))
 def test_the_join_agrees_with_a_dict(
     rows: list[tuple[int, str]], batches: list[list[int | None]], how: str, cache: LookupCache | None
 ) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,
@@ -135,6 +136,7 @@ class _Model:
 
 
 @given(scripts(), st.sampled_from(["inner", "left"]), st.booleans())
+@settings(max_examples=drawn(20))
 def test_each_watermark_emits_what_the_model_emits(script: list[tuple[str, Any]], how: str, one_by_one: bool) -> None:
     join, model = job(how, parallelism=2), _Model(how)
     for step, given_value in [*script, ("watermark", MAX_TIMESTAMP)]:

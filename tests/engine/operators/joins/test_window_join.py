@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch
@@ -18,6 +18,7 @@ from penstock.engine.operators.joins import join_buffers, join_windows, row_log,
 from penstock.engine.operators.joins.join_windows import JoinWindows
 from penstock.engine.operators.joins.window_join import BOUNDS, OUTER_SIDES, WindowJoinSpec
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import (
     SIDES,
     TEXT_KEYS,
@@ -327,6 +328,7 @@ WINDOWS = st.one_of(ALIGNED, st.builds(SessionWindows, st.integers(1, 6)))
 
 
 @given(scripts(), WINDOWS, st.sampled_from(sorted(OUTER_SIDES)))
+@settings(max_examples=drawn(20))
 def test_each_watermark_emits_what_the_model_emits(
     script: list[tuple[str, Any]], windows: JoinWindows, how: str
 ) -> None:

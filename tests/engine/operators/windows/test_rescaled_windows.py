@@ -25,6 +25,7 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
+from tests.draws import drawn
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.state.saved import captured_snapshot
 
@@ -114,7 +115,7 @@ class Unmoved:
 
 
 @given(factories, moves)
-@settings(max_examples=200)
+@settings(max_examples=drawn(50))
 def test_no_window_is_emitted_twice_or_left_out(spec: OperatorSpec, moves: Sequence[Any]) -> None:
     moved, unmoved, parts = Subtasks(spec, 2), Unmoved(spec), []
     for move in [*moves, 200]:

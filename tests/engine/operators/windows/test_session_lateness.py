@@ -18,6 +18,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.windows import session_aggregate
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.windows.assigners import SessionWindows
+from tests.draws import drawn
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
 
@@ -173,13 +174,13 @@ def _agrees(script: list[Any], gap: int, lateness: int) -> None:
 
 
 @given(SCRIPTS, st.integers(1, 12), st.integers(0, 30))
-@settings(max_examples=150)
+@settings(max_examples=drawn(50))
 def test_sessions_agree_with_the_model(script: list[Any], gap: int, lateness: int) -> None:
     _agrees(script, gap, lateness)
 
 
 @given(SCRIPTS, st.integers(1, 12), st.integers(0, 30))
-@settings(max_examples=150)
+@settings(max_examples=drawn(50))
 def test_compiled_sessions_in_small_arrays_agree_with_the_model(script: list[Any], gap: int, lateness: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session_cells, "_FEW", 0)

@@ -18,6 +18,7 @@ from penstock.engine.cells import cell_index, slice_cells, slice_tree
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SlicedWindows
+from tests.draws import drawn
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.operators.windows.window_job import AGGREGATES, LATE, Row, WindowJob, assert_agreement, scripts
 from tests.engine.state.saved import snapshot_of
@@ -228,13 +229,13 @@ def _agrees(script: list[Any], windows: SlicedWindows, lateness: int) -> None:
 
 
 @given(SCRIPTS, ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
-@settings(max_examples=150)
+@settings(max_examples=drawn(50))
 def test_windows_agree_with_the_model(script: list[Any], windows: SlicedWindows, lateness: int) -> None:
     _agrees(script, windows, lateness)
 
 
 @given(SCRIPTS, ALIGNED | CUMULATIVE | LONG, st.integers(0, 30))
-@settings(max_examples=150)
+@settings(max_examples=drawn(50))
 def test_windows_agree_with_the_model_in_small_blocks_hash_tables_and_arrays(
     script: list[Any], windows: SlicedWindows, lateness: int
 ) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.state.keys import index as module
 from penstock.engine.state.keys.index import KeyIndex, Slots
+from tests.draws import drawn
 
 KINDS: list[tuple[list[pa.DataType], list[Any]]] = [
     ([pa.int64()], [(1,), (-1,), (2**63 - 1,), (-(2**63),), (0,)]),
@@ -121,7 +122,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(NAMES), max_s
 @pytest.mark.parametrize("few", [0, 3, 4096], ids=["compiled", "on the way", "dict"])
 @pytest.mark.parametrize("hash_rows", [None, same_hash], ids=["hashed", "colliding"])
 @pytest.mark.parametrize("width", [0, 1, 2], ids=["word", "text", "both"])
-@settings(max_examples=40)
+@settings(max_examples=drawn(10))
 @given(steps=STEPS)
 def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int, steps: list[Any]) -> None:
     patch = pytest.MonkeyPatch()
