@@ -6,6 +6,7 @@ program here, so that a job that cannot resume from it does not begin.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.handle import DEFAULT_NAME, JobHandle, new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
+from penstock.savepoints.runs import replace_newest_run, state_to_resume
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint
 
@@ -33,10 +35,12 @@ class Start:
     Args:
         savepoint: URL of the savepoint or retained checkpoint that it resumes from; None: without state.
         non_restored: what becomes of state in it whose operator the program does not have.
+        replaces_run: whether it is what the newest run of the job has left, whose place the job takes.
     """
 
     savepoint: str | None = None
     non_restored: NonRestoredState = NonRestoredState.REFUSED
+    replaces_run: bool = False
 
     @staticmethod
     def of(savepoint: str | None, allow_non_restored_state: bool) -> Start:
@@ -60,6 +64,7 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
         opened: makes a store of a URL.
 
     Raises:
+        NoCheckpointError: as of `_in_place_of_newest_run`.
         GraphError: the program cannot be checkpointed; names the operator and the remedy.
         RestoreError, CheckpointCorruptError: the savepoint is not there, damaged, or does not fit the program.
         ConfigurationError: the storage cannot be used.
@@ -68,8 +73,12 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
     if not (checkpoints.enabled or checkpoints.storage or start.savepoint):
         return None
     storage, savepoints = _folders(checkpoints)
-    job_id = new_job_id(program.name)
     plan = _plan(program, start, opened)
+    check_checkpointable(program.physical())
+    check_writable(opened(storage))
+    if start.replaces_run:
+        plan = _in_place_of_newest_run(program, start, plan, opened)
+    job_id = new_job_id(program.name)
     store = FolderJobStore(
         storage,
         job_id,
@@ -80,8 +89,6 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
         started_from=None if plan is None else url_of(plan),
         patience_s=_OF_TIMEOUT * checkpoints.timeout_ms / 1000,
     )
-    check_checkpointable(program.physical())
-    check_writable(opened(storage))
     return JobFolder(store, job_id, plan)
 
 
@@ -105,8 +112,6 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
     storage, savepoints = _folders(checkpoints)
     if storage.startswith("ray://"):
         raise ConfigurationError(f"a job is resumed from storage that outlives its cluster, which {storage} does not")
-    from penstock.savepoints.runs import state_to_resume
-
     found = state_to_resume(name, storage, savepoints)
     if found is None and resume == "latest":
         raise NoCheckpointError(
@@ -115,7 +120,7 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
         )
     if found is None:
         _LOG.warning("job %r begins without state: no run of it has left a checkpoint in %s", name, storage)
-    return Start.of(found, allow_non_restored_state)
+    return dataclasses.replace(Start.of(found, allow_non_restored_state), replaces_run=True)
 
 
 def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
@@ -144,6 +149,27 @@ def _folders(checkpoints: CheckpointConfig) -> tuple[str, str | None]:
     default = DEFAULT_FOLDER.expanduser().absolute()
     own = checkpoints.savepoint_storage or (None if checkpoints.storage else str(default / "savepoints"))
     return checkpoints.storage or str(default / "checkpoints"), own
+
+
+def _in_place_of_newest_run(
+    program: JobProgram, start: Start, plan: RestorePlan | None, opened: OpenBlobs
+) -> RestorePlan | None:
+    """What the job begins with once the newest run completes nothing more: that may have gone on until now.
+
+    Raises:
+        NoCheckpointError: it had taken no checkpoint before, and has now.
+    """
+    storage, savepoints = _folders(program.config.checkpoints)
+    replace_newest_run(program.name, storage, opened)
+    left = state_to_resume(program.name, storage, savepoints, opened)
+    if left == start.savepoint:
+        return plan
+    if start.savepoint is None:
+        raise NoCheckpointError(
+            f"a run of job {program.name!r} was alive, and took its first checkpoint just now, {left}; it completes no "
+            "more: start the job again, and it resumes from there"
+        )
+    return _plan(program, dataclasses.replace(start, savepoint=left), opened)
 
 
 def _plan(program: JobProgram, start: Start, opened: OpenBlobs) -> RestorePlan | None:

@@ -26,7 +26,7 @@ from penstock.savepoints.paths import (
     savepoint_of,
 )
 from penstock.savepoints.storage import BlobStore, OpenBlobs, open_blobs
-from penstock.savepoints.store import counted_checkpoints, ended_by, newest_claim, stopped_with
+from penstock.savepoints.store import FolderJobStore, counted_checkpoints, ended_by, newest_claim, stopped_with
 
 _REMEDY: Final = "leave resume out to begin without state, or name a savepoint"
 
@@ -69,7 +69,7 @@ def state_to_resume(
             state and has taken no checkpoint, while an older run has left one.
         CheckpointCorruptError: what it has left is damaged.
     """
-    runs = sorted(_runs(name, root_url, opened), key=lambda run: (run.began_ms, run.job_id), reverse=True)
+    runs = sorted(_runs(name, root_url, opened), key=_age, reverse=True)
     if not runs:
         return None
     run, *older = runs
@@ -93,6 +93,25 @@ def state_to_resume(
     if run.started_from is None:
         _refuse_older(name, run, older, opened)
     return run.started_from
+
+
+def replace_newest_run(name: str, root_url: str, opened: OpenBlobs = open_blobs) -> None:
+    """Have the newest run of a job, if it has not ended, complete nothing more: its next run is about to resume it.
+
+    Where its process lives, in another cluster or on the local runtime, it would else write rows beside the next run.
+
+    Args:
+        name, root_url, opened: as for `state_to_resume`.
+    """
+    newest = max(_runs(name, root_url, opened), key=_age, default=None)
+    if newest is not None and ended_by(newest.folder) is None:
+        FolderJobStore(root_url, newest.job_id, name, open_blobs=opened, started_from=newest.started_from).replace(
+            newest.began_ms
+        )
+
+
+def _age(run: _Run) -> tuple[int, str]:
+    return run.began_ms, run.job_id
 
 
 def _refuse_older(name: str, run: _Run, older: Sequence[_Run], opened: OpenBlobs) -> None:

@@ -141,6 +141,16 @@ class FolderJobStore:
         used = [number for path, _ in blobs.list() if (number := used_number(path)) is not None]
         return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
 
+    def replace(self, claimed_ms: int) -> None:
+        """Another run takes the job's place: whoever manages it completes nothing more, nor does a successor.
+
+        Args:
+            claimed_ms: when the job was last taken over, which this is not.
+        """
+        epoch = self._create_claim(self._folder, claimed_ms)
+        end = End(JobStatus.FAILED.value, "another run was started to resume it, and has taken its place", retains=True)
+        self._folder.create(self._paths.ended(epoch), end.sealed(epoch))
+
     def check_claim(self, epoch: int) -> None:
         self._check_not_fenced(self._blobs, epoch, f"manager {epoch}")
 
@@ -293,15 +303,16 @@ class FolderJobStore:
         """The folder, with the storages of single operators."""
         return routed(self._folder, self.storage_overrides, self.job_id, self.open_blobs)
 
-    def _create_claim(self, blobs: BlobStore) -> int:
-        """The number of the claim that was made."""
+    def _create_claim(self, blobs: BlobStore, claimed_ms: int | None = None) -> int:
+        """The number of the claim that was made; `claimed_ms`: civil time, now where it is None."""
         # The token tells rivals apart: a create-only write that finds its own content has succeeded.
         token = secrets.token_hex(16)
         for _ in range(_ROUNDS):
             epoch = _newest_epoch(blobs) + 1
             try:
                 content = {"format": FORMAT, "epoch": epoch, "token": token, "job": self.job_name}
-                known = {"claimed_ms": time.time_ns() // 1_000_000, "started_from": self.started_from}
+                now = time.time_ns() // 1_000_000 if claimed_ms is None else claimed_ms
+                known = {"claimed_ms": now, "started_from": self.started_from}
                 blobs.create(self._paths.claim(epoch), seal({**content, **known}))
             except BlobExistsError:
                 continue

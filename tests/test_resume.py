@@ -10,19 +10,26 @@ import pytest
 
 from penstock import DataGenSource, FileSink, Sequence, StreamEnvironment
 from penstock.engine.clock import ManualClock
-from penstock.engine.errors import CheckpointCorruptError, ConfigurationError, NoCheckpointError, RestoreError
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    ConfigurationError,
+    JobFailedError,
+    NoCheckpointError,
+    RestoreError,
+)
 from penstock.engine.job.handle import JobHandle
 from penstock.recovery import checkpoints
+from penstock.savepoints.runs import replace_newest_run
 
 ROWS = 60
 
 
-def submit(folder: Path, name: str = "orders", rows: int = ROWS, **arguments: Any) -> JobHandle:
+def submit(folder: Path, name: str = "orders", rows: int = ROWS, uid: str = "numbers", **arguments: Any) -> JobHandle:
     storage = checkpoints("100ms", str(folder / "checkpoints"), savepoints=str(folder / "savepoints"))
     env = StreamEnvironment(
         runtime="local", parallelism=1, clock=ManualClock(), buffer_timeout="0", max_batch_rows=4, checkpoints=storage
     )
-    numbers = env.from_source(DataGenSource({"i": Sequence()}, rows=rows, rate=50)).uid("numbers")
+    numbers = env.from_source(DataGenSource({"i": Sequence()}, rows=rows, rate=50)).uid(uid)
     numbers.sink_to(FileSink(folder / "out", "json", mode="append")).uid("out")
     return env.submit(name, **arguments)
 
@@ -70,6 +77,51 @@ def test_a_run_that_took_no_checkpoint_is_resumed_from_what_it_began_with(tmp_pa
     third = submit(tmp_path, resume="latest")
     assert third.restored_from == began_with is not None
     third.wait()
+    assert written(tmp_path) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("resume", ["latest", "if-any"])
+def test_a_run_that_lives_is_replaced_by_the_one_that_resumes_it(tmp_path: Path, resume: str) -> None:
+    first = submit(tmp_path)
+    run_for_a_while(first)
+    second = submit(tmp_path, resume=resume)
+    with pytest.raises(JobFailedError, match=r"manager 2 has taken the job over from manager 1"):
+        first.wait()
+    second.wait()
+    assert written(tmp_path) == list(range(ROWS))
+
+
+def test_what_the_run_has_done_since_it_was_looked_at_is_resumed_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def goes_on(*arguments: Any) -> None:
+        run_for_a_while(first)
+        replace_newest_run(*arguments)
+
+    first = submit(tmp_path)
+    run_for_a_while(first)
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.job_folders.replace_newest_run", goes_on)
+        second = submit(tmp_path, resume="latest")
+    first.suspend()
+    second.wait()
+    assert written(tmp_path) == list(range(ROWS))
+    other = tmp_path / "other"
+    first = submit(other)
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.job_folders.replace_newest_run", goes_on)
+        with pytest.raises(NoCheckpointError, match="took its first checkpoint just now"):
+            submit(other, resume="if-any")
+    submit(other, resume="if-any").wait()
+    assert written(other) == list(range(ROWS))
+
+
+def test_a_run_is_replaced_by_none_that_is_refused(tmp_path: Path) -> None:
+    first = submit(tmp_path)
+    run_for_a_while(first)
+    with pytest.raises(RestoreError):
+        submit(tmp_path, uid="other", resume="latest")
+    first.wait()
     assert written(tmp_path) == list(range(ROWS))
 
 
