@@ -23,7 +23,7 @@ from penstock.actors.nodes import lost_nodes
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
 from penstock.actors.running_task import Restore, SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
-from penstock.actors.stacks import Stack
+from penstock.actors.stacks import SampledStack
 from penstock.actors.standbys import Standbys
 from penstock.actors.subtask import SubtaskActor
 from penstock.actors.task_log import LogLine
@@ -487,7 +487,7 @@ class Execution:
             await asyncio.wait(asking, timeout=_METRICS_SECONDS)
         return self.last_metrics
 
-    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+    async def stacks(self, place: Place, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of a subtask are.
 
         Raises:
@@ -495,7 +495,7 @@ class Execution:
         """
         if place not in self.actors:
             raise JobError(f"the job has no process for subtask {place[1]} of task {place[0]} now")
-        stacks: Sequence[tuple[Stack, int]] = await self.actors[place].stacks.remote(seconds)
+        stacks: Sequence[SampledStack] = await self.actors[place].stacks.remote(seconds)
         return stacks
 
     async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:

@@ -30,7 +30,7 @@ from penstock.actors.metrics_log import log_metrics
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.recorded_commands import RecordedCommand
-from penstock.actors.stacks import Stack
+from penstock.actors.stacks import SampledStack
 from penstock.actors.tail import StreamRoute
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.history import CheckpointPart
@@ -140,7 +140,7 @@ class JobManager:
         """The latest counters of all subtasks that have given any."""
         return await self._view.metrics()
 
-    async def stacks(self, place: Place, seconds: float) -> Sequence[tuple[Stack, int]]:
+    async def stacks(self, place: Place, seconds: float) -> Sequence[SampledStack]:
         """Where a subtask's threads are; see `SubtaskActor.stacks`."""
         return await self._shell.execution.stacks(place, seconds)
 

@@ -31,7 +31,7 @@ from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
 from penstock.actors.nodes import head_node
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
-from penstock.actors.stacks import Stack
+from penstock.actors.stacks import SampledStack
 from penstock.actors.tail import tail
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.history import CheckpointPart
@@ -291,13 +291,13 @@ class JobControl:
         """Calls that come back with what `info` and `subtask_metrics` give; `answer_of` takes them."""
         return self._manager.info.remote(), self._manager.metrics.remote()
 
-    def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[tuple[Stack, int]]:
+    def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
 
         Raises:
             JobError: there is no such subtask, or it has no process now.
         """
-        stacks: Sequence[tuple[Stack, int]] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
+        stacks: Sequence[SampledStack] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
         return stacks
 
     def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:

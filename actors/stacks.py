@@ -12,6 +12,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Final, TypeAlias
 
@@ -21,9 +23,24 @@ OFTEN: Final = 100
 """Samples a second."""
 LONGEST_SECONDS: Final = 60.0
 _DEEPEST: Final = 200
+_ON_CPU: Final = 0.5
+"""A thread is on the processor where it had, or waited for, a core for more than this part of the time since the last
+sample."""
 
 
-def sampled_stacks(seconds: float, threads: Collection[str] | None = None) -> Sequence[tuple[Stack, int]]:
+@dataclass(frozen=True, slots=True)
+class SampledStack:
+    """A stack, how often it was seen, and how often of that its thread was on the processor or waited for a core.
+
+    Where the system does not say (Linux does), threads count as being on it.
+    """
+
+    stack: Stack
+    count: int
+    on_cpu: int
+
+
+def sampled_stacks(seconds: float, threads: Collection[str] | None = None) -> Sequence[SampledStack]:
     """How often each stack was seen, the most frequent first.
 
     Args:
@@ -31,18 +48,42 @@ def sampled_stacks(seconds: float, threads: Collection[str] | None = None) -> Se
         threads: names of those that are looked at; None: all but this one.
     """
     seen: Counter[Stack] = Counter()
+    on_cpu: Counter[Stack] = Counter()
+    used = _Used()
     until = time.monotonic() + min(seconds, LONGEST_SECONDS)
     own = threading.get_ident()
     while True:
-        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        known = {thread.ident: thread for thread in threading.enumerate()}
         for ident, frame in sys._current_frames().items():
-            name = names.get(ident, "native")
+            thread = known.get(ident)
+            name = "native" if thread is None else thread.name
             if ident != own and (threads is None or name in threads):
                 stack: Stack = (name, *_calls(frame))
                 seen[stack] += 1
+                on_cpu[stack] += thread is None or used.most_of_the_time(thread.native_id)
         if time.monotonic() >= until:
-            return seen.most_common()
+            return [SampledStack(stack, count, on_cpu[stack]) for stack, count in seen.most_common()]
         time.sleep(1 / OFTEN)
+
+
+class _Used:
+    """The processor time of threads between looks at them. Where a thread is cannot be asked: it stands while it is
+    sampled."""
+
+    def __init__(self) -> None:
+        self._before: dict[int | None, tuple[int, int]] = {}
+
+    def most_of_the_time(self, thread: int | None) -> bool:
+        """Whether a thread of this process had a core, or waited for one, most of the time since the last look."""
+        # Unlike a thread's own clock, the file of one that has just ended is safe to ask for.
+        try:
+            ran, waited, *_ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+        except (OSError, ValueError):
+            return True
+        now, used = time.monotonic_ns(), int(ran) + int(waited)
+        since, before = self._before.get(thread, (now, -1))
+        self._before[thread] = now, used
+        return used - before > _ON_CPU * (now - since)
 
 
 def _calls(innermost: FrameType) -> Sequence[str]:

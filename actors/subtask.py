@@ -26,7 +26,7 @@ from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target
-from penstock.actors.stacks import Stack, sampled_stacks
+from penstock.actors.stacks import SampledStack, sampled_stacks
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.elements import Barrier
@@ -270,7 +270,7 @@ class SubtaskActor:
             raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
         return await running.tail(uid, side, rows, enough, seconds)
 
-    async def stacks(self, seconds: float) -> Sequence[tuple[Stack, int]]:
+    async def stacks(self, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of this process are: each stack with how often it was seen within `seconds`."""
         return await asyncio.to_thread(sampled_stacks, seconds, (TASK_THREAD,) if seconds else None)
 

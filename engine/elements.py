@@ -387,6 +387,7 @@ class Barrier:
         target: of a savepoint: URL of its folder, which a subtask may learn from nobody else before the barrier comes.
         replaced: ids of the tasks whose subtasks are replaced behind it: they stop, and who sends to them keeps rows
             back until the new ones are there or the checkpoint is given up.
+        triggered_ms: civil time (int64 ms) at which it was triggered, for people; 0: it is not known.
 
     Source: Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows", 2015.
     """
@@ -398,6 +399,7 @@ class Barrier:
     alignment_timeout_ms: int | None = None
     target: str | None = None
     replaced: frozenset[int] = frozenset()
+    triggered_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,8 @@ class SubtaskMetrics:
         subtask: index of the subtask, from 0.
         operators: name and counters of each operator of the chain, source first.
         busy_seconds, blocked_seconds, idle_seconds: where the time went: working, waiting for credit, for input.
-        alignment_ms, sync_ms: of its part in the last checkpoint: how long the barriers of its channels were apart,
-            and how long the data waited for the capture.
+        alignment_ms, sync_ms, start_delay_ms: of its part in the last checkpoint: how long the barriers of its channels
+            were apart, how long the data waited for the capture, and how long the first barrier was on its way.
         gate, output: its queues when it was read.
     """
 
@@ -125,6 +125,7 @@ class SubtaskMetrics:
     idle_seconds: float = 0.0
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
+    start_delay_ms: float = 0.0
     gate: GateStatistics = GateStatistics()
     output: OutputStatistics = OutputStatistics()
 

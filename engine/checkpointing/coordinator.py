@@ -400,7 +400,7 @@ class CheckpointCoordinator:
             pins = self._retained.begin(request.number, self._config.incremental)
         else:
             self._savepoints.add(request.number)
-        barrier = barrier_of(request, self._config, max(pins, default=0))
+        barrier = barrier_of(request, self._config, max(pins, default=0), now_ms)
         deadline = now + self._config.timeout_ms / 1000
         self._pending[request.number] = PendingCheckpoint(barrier, attempt, pins, now, now_ms, deadline)
         return Trigger(barrier, attempt.places, request.directory)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.engine.checkpoint_config import CheckpointConfig
@@ -95,17 +95,18 @@ class Request:
     replaced: frozenset[int] = frozenset()
 
 
-def barrier_of(request: Request, config: CheckpointConfig, base: int) -> Barrier:
-    """The barrier of a checkpoint that is triggered; `base` as there."""
+def barrier_of(request: Request, config: CheckpointConfig, base: int, now_ms: int) -> Barrier:
+    """The barrier of a checkpoint that is triggered now (civil time); `base` as there."""
+    aligned = Barrier(request.number, CheckpointMode.ALIGNED, request.kind, triggered_ms=now_ms)
     if request.kind is not SnapshotKind.CHECKPOINT:
-        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind)
+        return aligned
     if request.replaced:
-        return Barrier(request.number, CheckpointMode.ALIGNED, request.kind, base, replaced=request.replaced)
+        return replace(aligned, base=base, replaced=request.replaced)
     mode, patience = config.mode, config.alignment_timeout_ms
     if patience is not None:
         # As in Flink, it begins aligned where there is a time-out to become unaligned by, unless that is 0.
         mode = CheckpointMode.ALIGNED if patience else CheckpointMode.UNALIGNED
-    return Barrier(request.number, mode, request.kind, base, patience)
+    return replace(aligned, mode=mode, base=base, alignment_timeout_ms=patience)
 
 
 @dataclass(slots=True, eq=False)

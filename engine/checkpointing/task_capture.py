@@ -25,6 +25,7 @@ class TaskCapture:
         finished: whether the subtask's input has ended and it has emitted all it had.
         alignment_ms: how long the barriers of the channels were apart.
         sync_ms: how long the data waited for the capture.
+        start_delay_ms: how long the first barrier was on its way, since the checkpoint was triggered.
     """
 
     barrier: Barrier
@@ -36,6 +37,7 @@ class TaskCapture:
     finished: bool = False
     alignment_ms: float = 0.0
     sync_ms: float = 0.0
+    start_delay_ms: float = 0.0
 
 
 def in_flight_key(exchange: str, sender: int) -> str:

@@ -273,6 +273,8 @@ class TaskCheckpoints:
             operators.append((uid, name, link.operator.capture(request)))
         alignment_ms = 0.0 if finished or self._gate is None else self._gate.alignment_seconds * 1000
         sync_ms = (self._clock.monotonic() - started) * 1000
+        # Clocks of two machines may differ.
+        since = self._clock.now_ms() - barrier.triggered_ms if barrier.triggered_ms else 0
         capture = TaskCapture(
             barrier,
             info.task,
@@ -282,6 +284,7 @@ class TaskCheckpoints:
             finished=finished,
             alignment_ms=alignment_ms,
             sync_ms=sync_ms,
+            start_delay_ms=max(0.0, since - alignment_ms - sync_ms),
         )
         begun = _Begun(capture)
         self._add_sent(begun, overtaken)

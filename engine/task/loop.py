@@ -172,6 +172,7 @@ class Task:
         captures = self._checkpoints.take_captures()
         for capture in captures:
             self.metrics.alignment_ms, self.metrics.sync_ms = capture.alignment_ms, capture.sync_ms
+            self.metrics.start_delay_ms = capture.start_delay_ms
         return captures
 
     def abort(self, checkpoint: int) -> None:

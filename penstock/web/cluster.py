@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ray.exceptions import RayError
 
     from penstock.actors.registry import JobControl
+    from penstock.actors.stacks import SampledStack
     from penstock.actors.task_log import LogLine
     from penstock.savepoints.live_state import LiveState
     from penstock.savepoints.reader import Savepoint
@@ -103,7 +104,7 @@ class Cluster(Protocol):
         """Change the parallelism, as `JobHandle.rescale` does; the seconds that the job stood still."""
         ...
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of a subtask are: each stack, outermost call first, with how often it was seen.
 
         Args:
@@ -294,7 +295,7 @@ class RayCluster:
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         return self._job(job_id).rescale(parallelism)
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         return self._job(job_id).stacks(task, subtask, seconds)
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:

@@ -2,8 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from penstock.actors.stacks import SampledStack
+
+
+class FlameKind(enum.Enum):
+    """Which samples a flame graph shows, as Flink names them."""
+
+    FULL = "FULL"
+    ON_CPU = "ON_CPU"
+    OFF_CPU = "OFF_CPU"
+
+    def of(self, stacks: Iterable[SampledStack]) -> list[tuple[tuple[str, ...], int]]:
+        """The stacks that have such samples, with how many."""
+        counted = [(one.stack, self._count(one)) for one in stacks]
+        return [(stack, count) for stack, count in counted if count]
+
+    def _count(self, one: SampledStack) -> int:
+        match self:
+            case FlameKind.FULL:
+                return one.count
+            case FlameKind.ON_CPU:
+                return one.on_cpu
+        return one.count - one.on_cpu
 
 
 def flame_document(stacks: Sequence[tuple[tuple[str, ...], int]]) -> dict[str, Any]:
@@ -27,7 +51,7 @@ def flame_document(stacks: Sequence[tuple[tuple[str, ...], int]]) -> dict[str, A
     return root
 
 
-def dump_text(stacks: Sequence[tuple[tuple[str, ...], int]]) -> str:
+def dump_text(stacks: Sequence[SampledStack]) -> str:
     """A stack dump for people: each thread with its calls, the innermost last."""
-    threads = ["\n".join([f"thread {stack[0]}", *(f"  {call}" for call in stack[1:])]) for stack, _ in stacks]
+    threads = ["\n".join([f"thread {one.stack[0]}", *(f"  {call}" for call in one.stack[1:])]) for one in stacks]
     return "\n\n".join(threads) + "\n"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import PENDING_RECORDS, MetricKind, MetricReading, read_together
 from penstock.web.figures import SubtaskView
 from penstock.web.observed import JobView, TaskView
@@ -47,6 +48,7 @@ def of_subtask(one: SubtaskView) -> dict[str, float]:
         "isBackPressured": float(rates.blocked > 0.5),
         "numLateRecordsDropped": sum(counter.late_rows for _, counter in operators),
         "checkpointAlignmentTime": one.metrics.alignment_ms * 1e6,
+        "checkpointStartDelayNanos": one.metrics.start_delay_ms * 1e6,
         "checkpointSyncTimeMs": one.metrics.sync_ms,
         "inputQueueLength": one.metrics.gate.messages,
         "outputQueueLength": one.metrics.output.under_way,
@@ -104,6 +106,7 @@ def of_job(view: JobView) -> dict[str, float]:
         "uptime": max(0, view.seen_ms - info.since_ms) if info.status.value == "running" else 0,
         "runningTime": max(0, view.seen_ms - info.since_ms) if info.status.value == "running" else 0,
         "restartingTime": max(0, view.seen_ms - info.since_ms) if info.status.value == "restarting" else 0,
+        "downtime": _downtime(view),
     }
     if (checkpoints := info.checkpoints) is not None:
         values |= {
@@ -111,11 +114,19 @@ def of_job(view: JobView) -> dict[str, float]:
             "numberOfCompletedCheckpoints": checkpoints.completed,
             "numberOfFailedCheckpoints": checkpoints.failed,
             "numberOfInProgressCheckpoints": checkpoints.in_progress,
+            "lastCompletedCheckpointId": -1 if checkpoints.latest is None else checkpoints.latest,
             "lastCheckpointDuration": -1 if checkpoints.last_duration_ms is None else checkpoints.last_duration_ms,
             "lastCheckpointSize": checkpoints.last_bytes_written,
             "lastCheckpointFullSize": checkpoints.last_bytes,
         }
     return values
+
+
+def _downtime(view: JobView) -> int:
+    """For how long (ms) the job has not been running; 0 where it does, -1 where it has ended."""
+    if view.info.status.ended:
+        return -1
+    return 0 if view.info.status is JobStatus.RUNNING else max(0, view.seen_ms - view.info.since_ms)
 
 
 def latencies_of(view: JobView) -> dict[str, float]:

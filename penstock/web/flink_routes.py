@@ -26,7 +26,7 @@ from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
 from penstock.web.observed import JobView, TaskView
 from penstock.web.operations import Operation, Operations, TooManyOperationsError, flink_answer
-from penstock.web.requests import body_of, job_in, require_operator, task_in, text_in, unknown, whole
+from penstock.web.requests import body_of, flame_kind_in, job_in, require_operator, task_in, text_in, unknown, whole
 
 LARGEST_PARALLELISM = 32_768
 _FLAME_SECONDS = 2.0
@@ -219,11 +219,11 @@ def _vertex_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> l
     async def flamegraph(request: Request) -> Response:
         require_operator(request)
         view = job_in(request, collector)
-        task = task_in(request, view)
+        task, kind = task_in(request, view), flame_kind_in(request)
         given = request.query_params.get("subtaskindex")
         subtask = 0 if given is None else whole(given, "subtaskindex", 0, task.info.parallelism - 1)
         stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, _FLAME_SECONDS))
-        return JSONResponse({"endTimestamp": time.time_ns() // 1_000_000, "data": flame_document(stacks)})
+        return JSONResponse({"endTimestamp": time.time_ns() // 1_000_000, "data": flame_document(kind.of(stacks))})
 
     vertex = "/jobs/{job}/vertices/{vertex}"
     return [

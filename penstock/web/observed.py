@@ -26,6 +26,8 @@ WINDOW_SECONDS: Final = 60.0
 CHART_POINTS: Final = 300
 """Of each task: ten minutes at a reading every two seconds."""
 ENDED_KEPT: Final = 100
+FIGURES_KEPT: Final = 20_000
+"""Subtasks and points of charts of all jobs that are over, but for the last; older ones are listed without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,18 @@ class _Seen:
     totals: deque[tuple[float, Columns]] = field(default_factory=deque)
     charts: dict[int, deque[ChartPoint]] = field(default_factory=dict)
 
+    @property
+    def figures(self) -> int:
+        """How many subtasks and points of charts it holds."""
+        return sum(len(task.info.subtasks) for task in self.view.tasks) + sum(map(len, self.charts.values()))
+
+    def forget_figures(self) -> None:
+        """Keep what the job is and what it went through, without its subtasks and their figures."""
+        tasks = tuple(replace(task, subtasks=()) for task in self.view.info.tasks)
+        self.view = replace(self.view, info=replace(self.view.info, tasks=tasks), tasks=tuple(map(TaskView, tasks)))
+        self.totals.clear()
+        self.charts.clear()
+
 
 class Observed:
     """The jobs that were seen.
@@ -113,6 +127,7 @@ class Observed:
         for info in ended:
             tasks = tuple(TaskView(task) for task in info.tasks)
             self._jobs[info.id] = _Seen(JobView(info, tasks, info.since_ms, info.started_ms))
+        self._forget()
 
     def see(self, info: JobInfo, metrics: Sequence[SubtaskMetrics], now: float, now_ms: int) -> JobView:
         """Take in a reading of a job.
@@ -183,6 +198,12 @@ class Observed:
         over = [job_id for job_id, seen in self._jobs.items() if seen.view.info.status.ended or not seen.view.answers]
         for job_id in over[: max(0, len(over) - ENDED_KEPT)]:
             del self._jobs[job_id]
+        left = FIGURES_KEPT
+        for job_id in reversed(over[-ENDED_KEPT:-1]):
+            seen = self._jobs[job_id]
+            left -= seen.figures
+            if left < 0:
+                seen.forget_figures()
 
     def jobs(self) -> list[JobView]:
         """All jobs: those that have not ended by name, then the others, the last first."""

@@ -28,6 +28,7 @@ from penstock.web.cluster import Node, Reading
 from penstock.web.serve import ENDED_JOBS, EndedJobs
 
 if TYPE_CHECKING:
+    from penstock.actors.stacks import SampledStack
     from penstock.actors.task_log import LogLine
     from penstock.savepoints.live_state import LiveState
 
@@ -65,7 +66,7 @@ class OfflineCluster:
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         self._refuse()
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         self._refuse()
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:

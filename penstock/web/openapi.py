@@ -15,13 +15,14 @@ _METRICS: Final = {
     "get": "Names of metrics, with commas between; without it their names are given.",
     "agg": "Which of min, max, avg and sum, with commas between.",
 }
+_FLAME: Final = {"type": "FULL, ON_CPU or OFF_CPU: which samples; without it, all."}
 _QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
     "/metrics": {"subtasks": "1: those of tasks for each subtask."},
     "/jobs/metrics": {**_METRICS, "jobs": "Ids, with commas between; without it, all."},
     "/jobs/{job}/vertices/{vertex}/subtasks/metrics": {**_METRICS, "subtasks": "Numbers, with commas between."},
-    "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, the first."},
+    "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, the first.", **_FLAME},
     "/jobs/{job}/exceptions": {"maxExceptions": "How many at the most."},
-    "/jobs/{job}/tasks/{vertex}/{subtask}/flame": {"seconds": "For how long to look."},
+    "/jobs/{job}/tasks/{vertex}/{subtask}/flame": {"seconds": "For how long to look.", **_FLAME},
     "/jobs/{job}/logs": {"most": "How many lines at the most."},
     "/jobs/{job}/state/{uid}/{name}": {
         "key": "A part of the key, one for each key column, in their order; without it rows are given.",

@@ -30,7 +30,7 @@ from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
-from penstock.web.requests import job_in, require_operator, task_in, whole
+from penstock.web.requests import flame_kind_in, job_in, require_operator, task_in, whole
 from penstock.web.security import COOKIE, Role, bearer_in
 from penstock.web.why_slow import why_slow
 
@@ -303,9 +303,10 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
 
     async def flame(request: Request) -> Response:
         view, task, subtask = place(request)
+        kind = flame_kind_in(request)
         seconds = whole(request.query_params.get("seconds", 5), "seconds", 1, _LONGEST_PROFILE)
         stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, float(seconds)))
-        return JSONResponse(flame_document(stacks))
+        return JSONResponse(flame_document(kind.of(stacks)))
 
     async def logs(request: Request) -> Response:
         require_operator(request)

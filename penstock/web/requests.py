@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from penstock.engine.errors import nearest
 from penstock.web.collector import Collector
+from penstock.web.flame import FlameKind
 from penstock.web.observed import JobView, TaskView
 from penstock.web.security import LONGEST_BODY, Role
 
@@ -80,6 +81,18 @@ def only(query: Iterable[str], *names: str) -> None:
     for name in query:
         if name not in names:
             raise HTTPException(400, f"there is no parameter {name[:200]!r}{nearest(name, names)}: {', '.join(names)}")
+
+
+def flame_kind_in(request: Request) -> FlameKind:
+    """Which samples a flame graph is asked for, by `type`; all without it.
+
+    Raises:
+        HTTPException: it is no kind.
+    """
+    given = request.query_params.get("type", FlameKind.FULL.value)
+    if given not in (kinds := [kind.value for kind in FlameKind]):
+        raise HTTPException(400, f"type is one of {', '.join(kinds)}, not {given!r:.50}")
+    return FlameKind(given)
 
 
 def job_in(request: Request, collector: Collector) -> JobView:

@@ -145,8 +145,8 @@ def _add_to_what_was_taken_in(patch: Patch) -> None:
 def _let_barriers_overtake(patch: Patch) -> None:
     original = coordinator.barrier_of
 
-    def barrier_of(request: Any, config: Any, base: int) -> Any:
-        usual = original(replace(request, replaced=frozenset()), config, base)
+    def barrier_of(request: Any, *how: Any) -> Any:
+        usual = original(replace(request, replaced=frozenset()), *how)
         return replace(usual, replaced=request.replaced)
 
     patch.setattr(coordinator, "barrier_of", barrier_of)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import savepoints
+from penstock.actors.stacks import SampledStack
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.handles import PartTimes, Size
 from penstock.engine.checkpointing.history import CheckpointPart
@@ -175,9 +176,9 @@ class FakeCluster:
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[tuple[tuple[str, ...], int]]:
+    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         self._asked("stacks", job_id, task, subtask)
         return [
-            (("task-loop", "step (task/loop.py:1)", "f (user/flow.py:7)"), 3),
-            (("task-loop", "wait (x/y.py:2)"), 1),
+            SampledStack(("task-loop", "step (task/loop.py:1)", "f (user/flow.py:7)"), 3, 3),
+            SampledStack(("task-loop", "wait (x/y.py:2)"), 2, 0),
         ]

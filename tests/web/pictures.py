@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock import ValueStateDescriptor, savepoints
+from penstock.actors.stacks import SampledStack
 from penstock.actors.task_log import LogLine
 from penstock.engine.elements import LatencyMarker, SnapshotKind
 from penstock.engine.job.info import (
@@ -146,7 +147,7 @@ def made_up(folder: Path) -> FakeCluster:
         return [reading(60 + (now_ms - begun) / 1000, now_ms)]
 
     cluster.read = read  # type: ignore[method-assign]
-    cluster.stacks = lambda *_: _STACKS  # type: ignore[method-assign]
+    cluster.stacks = lambda *_: [SampledStack(stack, seen, seen) for stack, seen in _STACKS]  # type: ignore[method-assign]
     cluster.logs = lambda *_: [  # type: ignore[method-assign]
         LogLine(number, begun + 900 * number, level, "fraud", text, 2, number % 2, 2, "score")
         for number, (level, text) in enumerate(

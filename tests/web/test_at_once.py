@@ -42,3 +42,24 @@ def test_flame_graphs_keep_no_state_waiting_and_are_so_many_at_most(
             release.set()
     assert {flame.result().status_code for flame in flames} == {200}
     assert client.get(f"{JOB}/tasks/2/0/flame").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "waits", "computes"), [("", 2, 3), ("type=FULL", 2, 3), ("type=ON_CPU", 0, 3), ("type=OFF_CPU", 2, 0)]
+)
+@pytest.mark.parametrize("path", ["vertices/2/flamegraph", "tasks/2/0/flame"])
+def test_flame_graphs_show_what_computes_or_what_waits(
+    serve: Serve, path: str, query: str, waits: int, computes: int
+) -> None:
+    found = serve().get(f"{JOB}/{path}?{query}").json()
+    tree = found.get("data", found)
+    (thread,) = tree["children"]
+    assert tree["value"] == thread["value"] == waits + computes
+    by_call = {child["name"].split()[0]: child["value"] for child in thread["children"]}
+    assert by_call == {name: seen for name, seen in (("step", computes), ("wait", waits)) if seen}
+
+
+def test_a_kind_of_samples_that_there_is_not_is_refused(serve: Serve) -> None:
+    answer = serve().get(f"{JOB}/vertices/2/flamegraph?type=on_cpu")
+    assert answer.status_code == 400
+    assert "FULL, ON_CPU, OFF_CPU" in answer.text

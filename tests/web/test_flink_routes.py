@@ -127,6 +127,22 @@ def test_latencies_are_metrics_of_the_job_by_source_and_operator(serve: Serve, c
     assert lines[0].endswith(" 0.04")
 
 
+def test_metrics_say_how_long_barriers_were_on_their_way_and_for_how_long_a_job_has_been_down(
+    serve: Serve, cluster: FakeCluster
+) -> None:
+    read = orders_metrics(10)
+    read[1].start_delay_ms = 7.5
+    restarting = replace(ORDERS, status=JobStatus.RESTARTING, since_ms=1)
+    ended = replace(ORDERS, id="done-1", name="done", status=JobStatus.FAILED)
+    cluster.readings = [Reading(restarting, read), Reading(ended, [])]
+    client = serve()
+    (delay,) = client.get(f"{JOB}/vertices/2/subtasks/metrics?get=checkpointStartDelayNanos&agg=max").json()
+    assert delay == {"id": "checkpointStartDelayNanos", "max": 7.5e6}
+    (down,) = client.get("/jobs/orders-1/metrics?get=downtime").json()
+    assert int(down["value"]) > 0
+    assert client.get("/jobs/done-1/metrics?get=downtime").json() == [{"id": "downtime", "value": "-1"}]
+
+
 def test_backpressure_has_flinks_levels(serve: Serve) -> None:
     client = serve()
     assert client.get(f"{JOB}/vertices/1/backpressure").json()["backpressure-level"] == "high"

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.engine.job.info import JobInfo
+from penstock.engine.job.info import JobInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import GateStatistics
+from penstock.web import observed as observed_module
 from penstock.web.observed import CHART_POINTS, ENDED_KEPT, Observed, status_of
 from penstock.web.prometheus import prometheus_text
 from tests.web.fakes import ORDERS, metrics, orders_metrics, viewed
@@ -75,6 +76,30 @@ def test_what_is_kept_is_bounded() -> None:
     for number in range(2 * ENDED_KEPT):
         observed.see(JobInfo(f"j{number}", "x", JobStatus.FINISHED), [], 1.0, 1)
     assert len(observed.jobs()) == ENDED_KEPT + 1
+
+
+def test_of_many_wide_jobs_that_have_ended_only_the_last_keep_their_figures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    width = 2
+    monkeypatch.setattr(observed_module, "FIGURES_KEPT", 2 * width)
+    subtasks = tuple(SubtaskInfo(number) for number in range(width))
+    tasks = (TaskInfo(1, "wide", width, subtasks=subtasks),)
+    wide = [JobInfo(f"j{number}", "wide", JobStatus.FINISHED, tasks=tasks, since_ms=number) for number in range(5)]
+    counters = [metrics(1, number, ["wide"], 1) for number in range(width)]
+    observed = Observed(wide[:2])
+    for number, info in enumerate(wide[2:], 2):
+        observed.see(info, counters, float(number), number)
+    held = {view.info.id: (len(view.tasks[0].info.subtasks), len(view.tasks[0].subtasks)) for view in observed.jobs()}
+    # The last is always shown whole, beside as many as may be.
+    assert held == {"j4": (width, width), "j3": (width, width), "j2": (width, width), "j1": (0, 0), "j0": (0, 0)}
+    assert observed.charts("j1") == {}
+    # What runs keeps its figures whatever has ended.
+    observed.see(ORDERS, orders_metrics(1), 9.0, 9)
+    observed.see(replace(wide[0], id="j5"), counters, 10.0, 10)
+    running = observed.job("orders-1")
+    assert running is not None
+    assert all(task.subtasks for task in running.tasks)
 
 
 def test_charts_begin_when_there_are_rates() -> None:

@@ -195,6 +195,20 @@ def test_it_is_said_how_long_the_barriers_were_apart() -> None:
     assert running.step()[0].alignment_ms == 250
 
 
+@pytest.mark.parametrize(("before_ms", "delay_ms"), [(400, 400), (-50, 0)])
+def test_it_is_said_how_long_the_first_barrier_was_on_its_way(before_ms: int, delay_ms: int) -> None:
+    running = Running()
+    # A clock of another machine may be ahead.
+    barrier = Barrier(1, triggered_ms=running.clock.now_ms() - before_ms)
+    running.put(0, barrier)
+    running.step()
+    running.clock.advance(0.25)
+    running.put(1, barrier)
+    (capture,) = running.step()
+    assert capture.start_delay_ms == pytest.approx(max(0, delay_ms))
+    assert running.task.metrics.start_delay_ms == capture.start_delay_ms
+
+
 def test_the_first_capture_is_the_base_and_later_ones_are_changes() -> None:
     running = Running()
     kinds = [SnapshotKind.CHECKPOINT, SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT, SnapshotKind.CHECKPOINT]
