@@ -410,6 +410,6 @@ class RayJob(JobHandle):
 
     def _ask(self, call: ObjectRef[Any]) -> Any:
         while not ray.wait([call], timeout=0)[0]:
-            if not self.pump(_AGAIN_SECONDS):
+            if not self._pump(_AGAIN_SECONDS):
                 break
         return answer_of(call, self.name, _CANCEL_SECONDS)

@@ -21,6 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.errors import JobFailedError
 from penstock.engine.job.handle import JobHandle, StageProgress
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, OperatorReport
@@ -72,7 +73,11 @@ def _wait_drawing(job: JobHandle, draw: Callable[[Group, JobMetrics, float], obj
     rates = Rates()
     more, drawn = True, 0.0
     while more:
-        more = job.pump(_PERIOD_SECONDS)
+        try:
+            more = job.pump(_PERIOD_SECONDS)
+        except JobFailedError:
+            # Its last counts are drawn first.
+            more = False
         now = time.monotonic()
         if now - drawn >= _PERIOD_SECONDS or not more:
             metrics = job.metrics()

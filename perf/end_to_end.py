@@ -139,7 +139,7 @@ def _go_on(job: JobHandle, seconds: float) -> None:
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         if not job.pump(min(POLL_SECONDS, left)):
-            job.raise_if_ended_badly()
+            job.raise_if_ended_badly()  # somebody has cancelled it
 
 
 def _load(target: Sequence[str], rate: int) -> subprocess.Popen[str]:

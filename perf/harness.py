@@ -414,7 +414,6 @@ def _go_on(job: JobHandle, end: float, longest: float = POLL_SECONDS) -> None:
     """Let the job work until `end`, for `longest` seconds at the most; a local job moves in here only."""
     left = end - time.monotonic()
     if not job.pump(min(longest, left) if left > 0 else POLL_SECONDS):
-        job.raise_if_ended_badly()
         raise BenchmarkError(f"job {job.name!r} ended while it was measured")
 
 

@@ -221,7 +221,23 @@ class JobHandle(ABC):
         return self._drained
 
     def pump(self, seconds: float = 1.0) -> bool:
-        """Hand rows that came to their consumers; waits up to `seconds` for some. False once no more can come."""
+        """Hand rows that came to their consumers; waits up to `seconds` for some. False once no more can come.
+
+        A loop that waits for something ends with the job, whatever it waits for:
+
+            while job.metrics().operators[-1].rows_out < 200 and job.pump(0.05):
+                pass
+
+        Raises:
+            JobFailedError: the job has failed; rows that came before can still be taken.
+        """
+        more = self._pump(seconds)
+        if not more and self.status() is JobStatus.FAILED:
+            self.raise_if_ended_badly()
+        return more
+
+    def _pump(self, seconds: float) -> bool:
+        """As `pump`, but the end of a job that has failed is no error."""
         try:
             for result, batch in self._poll(seconds):
                 self._consumers[result].accept(batch)
@@ -397,7 +413,11 @@ class CollectResult:
         with job.attached():
             more = True
             while more:
-                more = job.pump()
+                try:
+                    more = job.pump()
+                except JobFailedError:
+                    # Its rows come first.
+                    more = False
                 yield from self._rows.take_rows()
         job.raise_if_ended_badly()
 

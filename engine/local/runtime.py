@@ -96,9 +96,9 @@ class LocalJob(JobHandle):
         if self._brain.error is not None and not self._brain.attempts.has_deployed:
             raise self._brain.error
 
-    def pump(self, seconds: float = 1.0) -> bool:
+    def _pump(self, seconds: float) -> bool:
         with self._interrupts.held():
-            return super().pump(seconds)
+            return super()._pump(seconds)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:
         deadline = time.monotonic() + seconds

@@ -79,8 +79,8 @@ def saved(folder: Path) -> None:
         "f"
     )
     job = env.submit("saved")
-    while not all(operator.rows_in for operator in job.metrics().operators[1:]):
-        job.pump(0.1)
+    while not all(operator.rows_in for operator in job.metrics().operators[1:]) and job.pump(0.1):
+        pass
     url = job.stop()
     assert isinstance(savepoints.read(url).operator("counts").states[0].to_arrow(), pa.Table)
 

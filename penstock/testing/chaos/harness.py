@@ -16,7 +16,7 @@ from penstock.actors.client import RayJob
 from penstock.actors.nodes import begin_to_drain
 from penstock.actors.registry import JobControl, find_job
 from penstock.engine.durations import Duration, parse_duration
-from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobFailedError, PenstockError, WorkerLostError
 from penstock.engine.job.handle import JobHandle
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
@@ -222,8 +222,10 @@ class ChaosHarness:
         end = time.monotonic() + _TICK_SECONDS
         if self._handle is not None:
             # Returns at once where rows come; they must not make us ask for the job's state all the time.
-            while self._handle.pump(max(0.0, end - time.monotonic())) and time.monotonic() < end:
-                self._observe()
+            # How it ended is told at the end.
+            with contextlib.suppress(JobFailedError):
+                while self._handle.pump(max(0.0, end - time.monotonic())) and time.monotonic() < end:
+                    self._observe()
             self._observe()
         else:
             time.sleep(_TICK_SECONDS)

@@ -209,11 +209,20 @@ def test_taking_rows_of_a_failed_job_raises_when_all_have_been_taken() -> None:
     rows = collected()
     job = ScriptedJob({1: rows}, [(1, numbers([1]))], JobStatus.FAILED, RecordError("bad"))
     result = CollectResult(rows, Submitted(job))
-    while job.pump():
-        pass
+    assert job.pump()
+    with pytest.raises(JobFailedError, match="bad"):
+        job.pump()
     assert result.take().to_pydict() == {"n": [1]}, "what came before the failure"
     with pytest.raises(JobFailedError, match="bad"):
         result.take()
+
+
+def test_a_loop_that_waits_by_pumping_hears_why_its_job_failed() -> None:
+    job = ScriptedJob({1: collected()}, [(1, numbers([1]))], JobStatus.FAILED, RecordError("a.csv:3: not a number"))
+    assert job.pump(), "it runs still"
+    for _ in range(2):
+        with pytest.raises(JobFailedError, match=r"job 'scripted' failed: a\.csv:3: not a number"):
+            job.pump()
 
 
 @pytest.mark.parametrize("end", [JobStatus.FINISHED, JobStatus.CANCELLED])
