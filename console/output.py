@@ -23,7 +23,6 @@ from typer.exceptions import TyperException
 
 from penstock.engine.errors import JobFailedError
 from penstock.error_report import report, wants_everything
-from penstock.savepoints.storage import redact
 
 FAILED: Final = 1
 """The exit code of errors at run time."""
@@ -94,6 +93,8 @@ class Output:
 
     def error(self, error: BaseException, hint: str = "") -> None:
         """Report why a command failed, and to people a hint."""
+        from penstock.savepoints.storage import redact
+
         # As Python does where nobody catches an error: what is told when the process ends can tell that it failed.
         sys.last_value = error
         tracebacks = self.tracebacks or wants_everything()
@@ -124,6 +125,9 @@ def error_document(error: BaseException, tracebacks: bool = False) -> dict[str, 
 
 def message_of(error: BaseException, tracebacks: bool) -> str:
     """What an error says; without the traceback that the message of a job has, unless it is wanted."""
+    # Storage is for errors: `--version` does without.
+    from penstock.savepoints.storage import redact
+
     text = redact(error.format_message() if isinstance(error, TyperException) else str(error)) or type(error).__name__
     if not tracebacks and _TRACEBACK in text:
         text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"

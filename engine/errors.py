@@ -178,7 +178,7 @@ class SqlUnsupportedError(SqlError):
 class RecordError(PenstockError):
     """Data that cannot be processed. The message names file and row, or operator, column and row."""
 
-    remedy = "Mend or drop such rows before the operator; `bad_records='keep'` sets aside what a source cannot read."
+    remedy = "Mend such rows where they come from, or keep them from the operator: the message says which and how."
 
     @property
     def placed(self) -> bool:

@@ -178,3 +178,12 @@ def test_a_package_whose_name_begins_alike_is_the_users() -> None:
     theirs = [f'  File "{ours}_flows/orders.py", line 3, in parse', "    int(row)"]
     text = "\n".join([f'  File "{ours}/actors/subtask.py", line 1, in step', "    step()", *theirs, "ValueError: x"])
     assert own_frames(text) == [*theirs, "ValueError: x"]
+
+
+def test_remedies_speak_of_options_that_there_are() -> None:
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    with pytest.raises(JobFailedError) as failed:
+        env.sql("SELECT 1 / n FROM (VALUES (0)) AS t(n)").collect().to_arrow()
+    shown = report(failed.value)
+    assert "TRY_CAST or CASE" in shown
+    assert "bad_records" not in shown, "files and tables have none"

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.client import RayJob
-from penstock.console.main import run_command
+from penstock.console.command_line import run_command
 from penstock.engine.errors import JobError
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus

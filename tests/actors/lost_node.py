@@ -27,8 +27,8 @@ from penstock import CollectResult, DataGenSource, JobStatus, Sequence
 from penstock.actors.client import RayJob
 from penstock.actors.nodes import actors_on, begin_to_drain
 from penstock.actors.registry import named_jobs
+from penstock.console.command_line import run_command
 from penstock.console.drain import OURS
-from penstock.console.main import run_command
 from penstock.engine.errors import ClusterError, JobFailedError, PenstockError
 from penstock.engine.job.info import JobInfo
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault, TakeNode

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.console.main import run_command
+from penstock.console.command_line import run_command
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock import StreamEnvironment, checkpoints
+from penstock.console.command_line import run_command
 from penstock.console.doctor import findings
 from penstock.console.doctor.findings import Finding, Level, examined, memory_mb
-from penstock.console.main import run_command
 from penstock.engine.clock import ManualClock
 from tests.console.conftest import Penstock
 

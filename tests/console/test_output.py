@@ -8,8 +8,8 @@ import json
 import pytest
 from rich.table import Table
 
-from penstock.console import main
-from penstock.console.main import run_command
+from penstock.console import command_line
+from penstock.console.command_line import run_command
 from penstock.console.output import Output
 
 ORDERS = "\x1b]0;owned\x07\x1b[2Jorders\r\x9b31m\u202e"
@@ -39,7 +39,7 @@ def test_an_error_that_nobody_foresaw_is_named(
     def raising(*arguments: object, **options: object) -> None:
         raise AttributeError("module 'six' has no attribute 'moves'")
 
-    monkeypatch.setattr(main, "_app", lambda: raising)
+    monkeypatch.setattr(command_line, "_app", lambda: raising)
     assert run_command(["list"]) == 1
     assert capsys.readouterr().err == (
         "error: module 'six' has no attribute 'moves' (AttributeError; --traceback shows where)\n"

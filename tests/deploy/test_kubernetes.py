@@ -23,7 +23,7 @@ from jsonschema import Draft7Validator
 import penstock
 from penstock.configuration import Configuration
 from penstock.configuration_keys import KEYS
-from penstock.console.main import run_command
+from penstock.console.command_line import run_command
 from penstock.engine.durations import parse_duration
 from tests.deploy.manifests import CHART, DEPLOY, KUBERNETES, ROOT, clusters, containers, documents, templates
 

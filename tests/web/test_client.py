@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.client import Cluster
-from penstock.console.main import run_command
+from penstock.console.command_line import run_command
 from penstock.engine.errors import ClusterError, ConfigurationError, JobError, JobFailedError, StateNotReadyError
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
