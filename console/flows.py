@@ -50,7 +50,7 @@ def load_flow(text: str) -> Flow:
     """
     place, colon, attribute = text.rpartition(":")
     if not colon or not place or not attribute:
-        raise typer.BadParameter(f"{text!r} names no flow; write module:flow or file.py:flow")
+        raise typer.BadParameter(f"{text!r} names no flow; write module:flow or file.py:flow{_flows_in(text)}")
     is_file = place.endswith(".py")
     module = _of_file(place) if is_file else _of_module(place)
     target = _checked(_attribute(module, attribute, place), text)
@@ -97,6 +97,13 @@ def _of_file(place: str) -> ModuleType:
     except Exception as error:
         raise GraphError(f"{place} cannot be imported: {_named(error)}") from error
     return module
+
+
+def _flows_in(text: str) -> str:
+    """What could be meant, where a file is named and none of its flows."""
+    if not text.endswith(".py") or not Path(text).is_file():
+        return ""
+    return f"; it has {', '.join(_flows_of(_of_file(text))) or 'no functions'}"
 
 
 def _of_module(place: str) -> ModuleType:

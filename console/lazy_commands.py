@@ -49,5 +49,5 @@ def lazy_group(app: typer.Typer, places: Mapping[str, str | Callable[[], typer.T
     assert isinstance(group, LazyGroup)
     group.places = places
     # By these names it proposes one for a name that there is not.
-    group.commands = dict.fromkeys(places)  # type: ignore[arg-type]
+    group.commands = dict.fromkeys(places)  # type: ignore[assignment]
     return group

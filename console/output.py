@@ -21,8 +21,8 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from penstock.engine.errors import JobFailedError
-from penstock.error_report import report, wants_everything
+from penstock.engine.errors import JobFailedError, PenstockError
+from penstock.error_report import report, user_line, wants_everything
 
 FAILED: Final = 1
 """The exit code of errors at run time."""
@@ -103,6 +103,9 @@ class Output:
         if self.as_json:
             print(json.dumps(error_document(error, tracebacks), indent=2), file=self.stream)
         shown = report(error) if isinstance(error, JobFailedError) and not tracebacks else message_of(error, tracebacks)
+        if isinstance(error, PenstockError) and not isinstance(error, JobFailedError):
+            # Raised while the program was built: which of its lines it was.
+            hint = f"{user_line(error)}{hint}"
         self.say(f"error: {redact(shown)}{hint}")
 
 

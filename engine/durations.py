@@ -56,9 +56,9 @@ def parse_duration(value: Duration, option: str) -> int:
         >>> parse_duration("1h 30m", "gap")
         5400000
     """
-    milliseconds = _milliseconds(value, option)
+    milliseconds = parse_signed_duration(value, option)
     if milliseconds < 0:
-        raise ConfigurationError(f"{option}: {value} is negative")
+        raise ConfigurationError(f"{option}: {value} is negative; give a time forward")
     return milliseconds
 
 

@@ -45,6 +45,7 @@ a worker to the client.
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -434,6 +435,7 @@ def nearest(name: str, names: Iterable[str]) -> str:
 def missing_column(name: str, names: Iterable[str], where: str) -> MissingColumnError:
     """The error for column `name`, which is not among `names`, in the operation `where`."""
     known = list(names)
-    return MissingColumnError(
-        f"{where}: no column {name!r}{nearest(name, known)}; the stream has {', '.join(known) or 'no columns'}"
-    )
+    hint = nearest(name, known)
+    if re.search(r"[<>=+*/]", name):
+        hint = " (a text is the name of a column; compute with col(...), such as col('n') > 1)"
+    return MissingColumnError(f"{where}: no column {name!r}{hint}; the stream has {', '.join(known) or 'no columns'}")

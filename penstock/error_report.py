@@ -109,16 +109,28 @@ def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException
     if not isinstance(error, PenstockError) or wants_everything():
         before(kind, error, trace)
         return
-    place = own_place(traceback.extract_tb(trace))
-    at = "" if place is None else f"\nat {place.filename}:{place.lineno}: {place.line}"
+    at = _at(own_place(traceback.extract_tb(trace)))
     print(f"{kind.__name__}: {report(error)}{at}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
+
+
+def user_line(error: BaseException) -> str:
+    """A line that says where in the user's program an error was raised; an empty text where it went through none."""
+    return _at(next(reversed(_own(traceback.extract_tb(error.__traceback__))), None))
+
+
+def _at(place: traceback.FrameSummary | None) -> str:
+    return "" if place is None else f"\nat {place.filename}:{place.lineno}: {place.line}"
 
 
 def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Where in the user's own program: what lies below it is ours, or of libraries that we call."""
     theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<"))]
-    own = [frame for frame in theirs if not frame.filename.startswith(_LIBRARIES)]
-    return next(reversed(own or theirs[:1]), None)
+    return next(reversed(_own(theirs) or theirs[:1]), None)
+
+
+def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Those of files that nobody has installed."""
+    return [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<", *_LIBRARIES))]
 
 
 def _show_in_notebook(

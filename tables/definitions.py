@@ -246,10 +246,14 @@ class Definitions:
                 self._drop_entry(statement, source)
 
     def _drop_entry(self, statement: s.Drop, source: SqlText) -> None:
-        _, _, name = self._catalog.named(statement.name, source)
-        if self._catalog.find(name) is None and statement.if_exists:
-            return
-        entry = self._catalog.resolve(statement.name, source)
+        place, own, name = self._catalog.named(statement.name, source)
+        entry = self._catalog.find(name)
+        if entry is None:
+            if statement.if_exists:
+                return
+            hint = nearest(own, [known for known, _ in self._catalog.entries(place)])
+            what = f"{statement.kind.lower()} {own!r}{hint}"
+            raise source.invalid(statement.name.at, f"there is no {what}; DROP {statement.kind} IF EXISTS minds none")
         is_view = isinstance(entry, CatalogView)
         if is_view is not (statement.kind == "VIEW"):
             kind = "VIEW" if is_view else "TABLE"

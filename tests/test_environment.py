@@ -263,7 +263,7 @@ def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None
             GraphError,
             r"the columns differ: \(carrier: string\) and \(distance: int64\)",
         ),
-        (lambda s: s.sink_to("out.csv"), GraphError, "sink_to takes a Sink, not 'out.csv'"),
+        (lambda s: s.sink_to("out.csv"), GraphError, "sink_to takes a Sink, not 'out.csv'; write files by FileSink"),
         (lambda s: s.map(lambda row: row).uid(""), ConfigurationError, "uid must not be empty"),
     ],
 )

@@ -32,6 +32,10 @@ _LOCATED: Final = re.compile(
     r"(?:In CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): (?P<reason>.*)", re.DOTALL
 )
 _SHOWN_CHARACTERS: Final = 300
+_TO_UTF8: Final = (
+    "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`), or declare the column "
+    "as 'binary' in `schema` and decode it in the program"
+)
 
 
 def check_csv_types(schema: pa.Schema) -> None:
@@ -68,13 +72,42 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
                 reader = _open(stream, block_bytes, len(names), convert)
                 if reader.read_next_batch().num_rows == 0:
                     return None
-                return plain_schema(widen_inferred(reader.schema), f"files: {path}")
+                schema = reader.schema
+                break
         except StopIteration:
             return None
         except RecordError as error:
             if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
                 raise
             block_bytes *= _BLOCK_GROWTH
+    foreign = [field.name for field in schema if pa.types.is_binary(field.type)]
+    if foreign:
+        # Arrow takes a column for bytes where its texts are no UTF-8.
+        raise _encoding_error(path, foreign[0], null_values)
+    return plain_schema(widen_inferred(schema), f"files: {path}")
+
+
+def _encoding_error(path: str, column: str, null_values: tuple[str, ...]) -> RecordError:
+    """Says where the first text of the column stands that is no UTF-8; it is among the first rows."""
+    as_bytes = Columns(pa.schema([(column, pa.binary())]), declared=True)
+    row = 1
+    for chunk in csv_chunks(path, as_bytes, null_values):
+        for value in chunk.column(0).to_pylist():
+            row += 1
+            if not _is_utf8(value or b""):
+                shown = value[:_SHOWN_CHARACTERS]
+                return RecordError(
+                    f"{path}, row {row} (the header is row 1), column {column!r}: {shown!r} is not UTF-8; {_TO_UTF8}"
+                )
+    return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {_TO_UTF8}")
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
@@ -184,4 +217,6 @@ def _row_message(path: str, located: re.Match[str], names: list[str], columns: C
     if len(reason) > _SHOWN_CHARACTERS:
         reason = f"{reason[:_SHOWN_CHARACTERS]}..."
     remedy = columns.remedy if column else "correct the row"
+    if "invalid UTF8" in reason:
+        remedy = _TO_UTF8
     return f"{path}, row {located['row']} (the header is row 1){column}: {reason}; {remedy}"

@@ -308,7 +308,8 @@ class DataStream(Stream):
     def sink_to(self, sink: Sink) -> StreamSink:
         """End the stream in a sink."""
         if not isinstance(sink, Sink):
-            raise GraphError(f"sink_to takes a Sink, not {sink!r}")
+            hint = f"; write files by FileSink({sink!r}, 'csv')" if isinstance(sink, str) else ""
+            raise GraphError(f"sink_to takes a Sink, not {sink!r}{hint}")
         return StreamSink(self._program, self._add(SinkSpec(sink), None)._edges[0].source)
 
     def print(self, label: str = "") -> StreamSink:

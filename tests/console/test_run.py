@@ -297,3 +297,20 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_starts(penst
     done = penstock("run", "--local", "-Dexecution.checkpointing.dir=locked", "words.py:flow")
     assert done.code == 2
     assert "locked" in done.err
+
+
+def test_an_error_in_the_program_names_the_users_line(penstock: Penstock, folder: Path) -> None:
+    (folder / "typo.py").write_text(
+        "def flow(env):\n    rows = env.from_collection([{'k': 1}])\n    rows.key_by('q').collect()\n"
+    )
+    done = penstock("run", "--local", "typo.py:flow")
+    assert done.code == 1
+    first, at = done.err.strip().splitlines()
+    assert first == "error: key_by: no column 'q'; the stream has k"
+    assert at == f"at {folder.resolve() / 'typo.py'}:3: rows.key_by('q').collect()"
+
+
+def test_a_file_without_a_flow_is_told_with_those_that_it_has(penstock: Penstock, words: Path) -> None:
+    done = penstock("run", "--local", "words.py")
+    assert done.code == 2
+    assert "'words.py' names no flow; write module:flow or file.py:flow; it has flow, raises, " in done.err

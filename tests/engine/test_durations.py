@@ -41,7 +41,7 @@ def test_durations_are_read(written: timedelta | str, milliseconds: int) -> None
     assert parse_duration(written, "gap") == milliseconds
 
 
-@pytest.mark.parametrize("written", ["", " ", "5", "m", "5 parsecs", "1h and 5m", "-5s", "1.5h", "5m!", "1h x"])
+@pytest.mark.parametrize("written", ["", " ", "5", "m", "5 parsecs", "1h and 5m", "-x", "1.5h", "5m!", "1h x"])
 def test_text_that_is_no_duration_is_refused_with_an_example(written: str) -> None:
     with pytest.raises(ConfigurationError, match=r"gap: .* is no duration; write a number with a unit"):
         parse_duration(written, "gap")
@@ -53,9 +53,10 @@ def test_other_objects_are_refused_with_an_example(given_value: object) -> None:
         parse_duration(given_value, "gap")  # type: ignore[arg-type]
 
 
-def test_a_negative_duration_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="is negative"):
-        parse_duration(timedelta(seconds=-1), "gap")
+@pytest.mark.parametrize("written", [timedelta(seconds=-1), "-5s"])
+def test_a_negative_duration_is_refused_as_such(written: timedelta | str) -> None:
+    with pytest.raises(ConfigurationError, match=r"gap: .* is negative"):
+        parse_duration(written, "gap")
 
 
 def test_a_duration_finer_than_a_millisecond_is_refused() -> None:

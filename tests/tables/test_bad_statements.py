@@ -116,6 +116,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlValidationError, f"CREATE TABLE t (a INT, WATERMARK FOR a AS a) {_FILES}", 38, "event time needs TIMESTAMP(3)"),
     (SqlValidationError, "CREATE TABLE orders (a INT) WITH ('connector' = 'blackhole')", 14, "IF NOT EXISTS"),
     (SqlValidationError, "DROP VIEW orders", 1, "write DROP TABLE orders"),
+    (SqlValidationError, "DROP TABLE nope", 12, "there is no table 'nope'; DROP TABLE IF EXISTS minds none"),
     (
         SqlValidationError,
         "INSERT INTO totals SELECT item FROM orders",

@@ -315,6 +315,15 @@ def test_line_ends_in_quotes_survive_block_borders(tmp_path: Path, text: str, li
         assert [row["v"] for row in read_rows(FileSource.of(path))] == values
 
 
+def test_csv_text_that_is_not_utf8_is_named_not_taken_for_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "names.csv"
+    path.write_bytes(b"n,name\n1,ann\n2,M\xfcller\n")
+    with pytest.raises(RecordError, match=r"names\.csv, row 3 .*column 'name': b'M.xfcller' is not UTF-8; .*iconv"):
+        FileSource.of(path)
+    declared = FileSource.of(path, schema={"name": "binary"})
+    assert read_rows(declared) == [{"name": b"ann"}, {"name": b"M\xfcller"}]
+
+
 def test_csv_header_problems(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.csv", b"v,v\n1,2\n")
     with pytest.raises(ConfigurationError, match="column 'v' occurs twice"):
