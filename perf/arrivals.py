@@ -5,6 +5,7 @@ Rows carry the time at which they were due. So a source that is held up makes th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,20 +37,19 @@ class Due:
 
     def __init__(self, rate: float | None, marked_from: int) -> None:
         self._rate, self._marked_from = rate, marked_from
-        self._started: float | None = None
+        self._started = math.inf
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Due, (self._rate, self._marked_from)
 
     def __call__(self, rows: Times) -> pa.Array:
-        """The times of rows in ascending order; the last one of the first call is due now: they are made together."""
+        """The times of rows in ascending order, which are made together: none of them is due behind that."""
         now = time.monotonic()
-        if self._rate is None:
+        if self._rate is None or not len(rows):
             due = np.full(len(rows), now)
         else:
-            if self._started is None:
-                self._started = now - float(rows[-1]) / self._rate if len(rows) else None
-            due = (self._started or now) + rows / self._rate
+            self._started = min(self._started, now - float(rows[-1]) / self._rate)
+            due = self._started + rows / self._rate
         return pa.array(np.where(rows < self._marked_from, (due * _SECOND_US).astype(np.int64), MARKED))
 
 

@@ -3,9 +3,9 @@
 As a whole; and in other runs the operator with the state alone, live, while the others run on. How old are rows when
 they come behind it meanwhile, and do those beside it, which are not concerned, come as before?
 
-A running aggregate over a bounded input, as long as the rescales need, at half of the load that the job takes on this
-machine, which is measured first. The last rows have each key once and are marked, so that what comes out behind them is
-the whole of each key, and is compared with NumPy's. Run by `perf/run.py rescale`.
+A running aggregate over a bounded input at 400,000 rows/s, as long as the rescales need. The last rows have each key
+once and are marked, so that what comes out behind them is the whole of each key, and is compared with NumPy's. Run by
+`perf/run.py rescale`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.engine.job.handle import CollectResult
 from penstock.recovery import checkpoints
 from perf.arrivals import MARKED, ArrivalsSink, Due, arrivals, flow, latencies
 from perf.generators import values
-from perf.harness import BenchmarkError, Options, Reading, Result, rows_in, spread
+from perf.harness import BenchmarkError, Options, Reading, Result, spread
 from perf.keyed_state import (
     AGGREGATES,
     FULL_AFTER,
@@ -52,9 +52,8 @@ from perf.stamps import StampingSink, silence
 
 _NAME: Final = "rescale"
 _SIZE_MB: Final = 100
-_FULL_LOAD_SECONDS: Final = 5.0
-"""For which the job takes all that it can, to find half of it."""
-_FULL_LOAD_ROWS: Final = 200_000_000
+_RATE: Final = 400_000.0
+"""About half of the load. Where as many come as can, batches are full and rows cost half: that load tells nothing."""
 _INTERVAL: Final = 5.0
 _BETWEEN_SECONDS: Final = 3.0
 _BEFORE_SECONDS: Final = 2.0
@@ -99,11 +98,10 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
         variants = [_variant(options, step, way) for step in range(len(_PARALLELISM))]
         if not any(wanted in variant for variant in variants):
             continue
-        rate = half_load(options)
-        runs = [_rescaled(options, way, rate) for _ in range(options.repetitions)]
+        runs = [_rescaled(options, way) for _ in range(options.repetitions)]
         for step, variant in enumerate(variants):
             if wanted in variant:
-                yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs], rate)
+                yield result_of(variant, [pauses[step] for pauses, _ in runs], [mb for _, mb in runs])
 
 
 def _variant(options: Options, step: int, way: str) -> str:
@@ -130,11 +128,10 @@ class Pause:
     effects: dict[str, float] = field(default_factory=dict)
 
 
-def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float], rate: float) -> Result:
-    """The result for repeated rescales at `rate` rows a second; latency is the time without rows of the operator."""
+def result_of(variant: str, pauses: Sequence[Pause], state_mb: Sequence[float]) -> Result:
+    """The result for repeated rescales; latency is the time without rows of the operator."""
     silent = [pause.silent for pause in pauses]
     figures = {
-        "rows_per_second": rate,
         "pause_ms": summary(silent),
         "said_ms": summary([pause.said for pause in pauses]),
         "call_to_first_output_ms": summary([pause.seen for pause in pauses]),
@@ -267,31 +264,22 @@ def effects(folders: Folders, called: float, first: float) -> dict[str, float]:
 
 
 @contextmanager
-def _job(options: Options, given: Input, rate: float | None) -> Iterator[tuple[RayJob, Path, Folders]]:
+def _job(options: Options, given: Input) -> Iterator[tuple[RayJob, Path, Folders]]:
     """The job, whose state is full, the folder of its checkpoints, and those of its sinks."""
     with tempfile.TemporaryDirectory(prefix="penstock-perf-") as folder:
         folders, kept = Folders(Path(folder)), Path(folder) / "checkpoints"
         env = environment(options, checkpoints(f"{_INTERVAL:g}s", str(kept)), slot_cpus=_SLOT_CPUS)
-        program(env, given, rate, folders)
+        program(env, given, _RATE, folders)
         with submitted(env, _NAME) as job:
             until_full(job, given.keys)
             yield job, kept, folders
 
 
-def half_load(options: Options) -> float:
-    """Half of the rows a second that the job takes with its state full, when as many come as it can take."""
-    with _job(options, Input(keys_of(_SIZE_MB), _FULL_LOAD_ROWS), None) as (job, _, _):
-        before, began = rows_in(job.metrics(), STATE), time.monotonic()
-        let_run(job, _FULL_LOAD_SECONDS)
-        full = (rows_in(job.metrics(), STATE) - before) / (time.monotonic() - began)
-    return round(full / 2, -4)
-
-
-def _rescaled(options: Options, way: str, rate: float) -> tuple[list[Pause], float]:
+def _rescaled(options: Options, way: str) -> tuple[list[Pause], float]:
     """The pauses of one run, whose output was exact; and its state, in megabytes."""
     keys = keys_of(_SIZE_MB)
-    given = Input(keys, int(2 * FULL_AFTER * keys + rate * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
-    with _job(options, given, rate) as (job, kept, folders):
+    given = Input(keys, int(2 * FULL_AFTER * keys + _RATE * _SECONDS_A_STEP * (len(_PARALLELISM) + 1)))
+    with _job(options, given) as (job, kept, folders):
         info = until_checkpoints(job, 1, _INTERVAL)
         measured = [_rescale(job, _WAYS[way](parallelism), kept, folders) for parallelism in _PARALLELISM]
         check(job.result(), given)
