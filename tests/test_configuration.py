@@ -166,7 +166,7 @@ def test_a_configuration_that_cannot_be_used_changes_nothing() -> None:
         ("nonsense", "1", "nonsense: there is no such key"),
         (INTERVAL, "10", "'10' is no duration; write a number with a unit"),
         (INTERVAL, "10 parsecs", "'10 parsecs' is no duration"),
-        (INTERVAL, "-1s", "is no duration"),
+        (INTERVAL, "-1s", "-1s is negative; give a time forward"),
         (INTERVAL, True, "'True' is no duration; write a number with a unit"),
         ("execution.checkpointing.timeout", "0", "must be 1ms or more, not 0ms"),
         (

@@ -98,15 +98,16 @@ def of_task(task: TaskView) -> dict[str, float]:
 
 def of_job(view: JobView) -> dict[str, float]:
     """The metrics of a job as Flink's job manager has them."""
-    info = view.info
+    info, runs = view.info, view.info.status is JobStatus.RUNNING
+    since = max(0, view.seen_ms - info.since_ms)
     values: dict[str, float] = {
         "numRestarts": info.restarts,
         "fullRestarts": info.restarts,
         "numRescales": sum(one.kind == "rescale" for one in info.restart_history),
-        "uptime": max(0, view.seen_ms - info.since_ms) if info.status.value == "running" else 0,
-        "runningTime": max(0, view.seen_ms - info.since_ms) if info.status.value == "running" else 0,
-        "restartingTime": max(0, view.seen_ms - info.since_ms) if info.status.value == "restarting" else 0,
-        "downtime": _downtime(view),
+        "uptime": since if runs else 0,
+        "runningTime": since if runs else 0,
+        "restartingTime": since if info.status is JobStatus.RESTARTING else 0,
+        "downtime": -1 if info.status.ended else 0 if runs else since,
     }
     if (checkpoints := info.checkpoints) is not None:
         values |= {
@@ -120,13 +121,6 @@ def of_job(view: JobView) -> dict[str, float]:
             "lastCheckpointFullSize": checkpoints.last_bytes,
         }
     return values
-
-
-def _downtime(view: JobView) -> int:
-    """For how long (ms) the job has not been running; 0 where it does, -1 where it has ended."""
-    if view.info.status.ended:
-        return -1
-    return 0 if view.info.status is JobStatus.RUNNING else max(0, view.seen_ms - view.info.since_ms)
 
 
 def latencies_of(view: JobView) -> dict[str, float]:

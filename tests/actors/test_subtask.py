@@ -29,7 +29,7 @@ from penstock.engine.checkpointing.preload import Preloaded, TakenState
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
-from penstock.engine.errors import StateError, StateNotReadyError, SubtaskError
+from penstock.engine.errors import StateError, StateNotReadyError, UserCodeError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.savepoints.live_rows import ScanFilter
@@ -88,8 +88,8 @@ def test_a_function_that_exits_ends_the_subtask_with_an_error() -> None:
         return await actor.watch(1, 0)
 
     (error,) = with_actor(graph_of(lambda stream: stream.map(lambda row: sys.exit(3))), use)
-    assert isinstance(error, SubtaskError)
-    assert "SystemExit" in str(error)
+    assert isinstance(error, UserCodeError)
+    assert (error.given, error.error) == ("{'value': 0}", "SystemExit: 3")
 
 
 class FailsToOpen(ProcessFunction):
