@@ -85,12 +85,20 @@ def _is_of_ray(handler: object) -> bool:
 
 def _end_with_cluster() -> None:
     """Have the process end soon, should its cluster: whoever then calls Ray does not come back."""
-    if is_embedded():
-        threading.Thread(target=_await_loss, name="end-with-cluster", daemon=True).start()
+    threading.Thread(target=_await_loss, name="end-with-cluster", daemon=True).start()
 
 
 def _await_loss() -> None:
-    while not is_lost():
+    if _is_lost_at_last():
+        os._exit(EXIT_CODE)
+
+
+def _is_lost_at_last() -> bool:
+    """Wait until the cluster is lost; False once it has been shut down: who does more behind that has lost nothing."""
+    while is_embedded():
+        if is_lost():
+            time.sleep(_LOST_SECONDS)
+            if is_lost():
+                return True
         time.sleep(_LOOK_SECONDS)
-    time.sleep(_LOST_SECONDS)
-    os._exit(EXIT_CODE)
+    return False

@@ -11,7 +11,7 @@ from types import FrameType, SimpleNamespace
 
 import pytest
 
-from penstock.actors.termination import as_signalled, termination
+from penstock.actors.termination import _LOST_SECONDS, _await_loss, as_signalled, termination
 
 
 def _handler_of_ray(number: int, frame: FrameType | None) -> None:
@@ -83,3 +83,21 @@ def test_a_process_ends_soon_behind_its_own_cluster(monkeypatch: pytest.MonkeyPa
     control_service.kill()
     control_service.wait()
     assert ended.get(timeout=30) == 143
+
+
+def test_a_process_that_shuts_its_cluster_down_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(seconds: float) -> None:
+        # The first time that the control service has ended, `ray.shutdown()` is on its way to forget it.
+        if seconds == _LOST_SECONDS:
+            monkeypatch.setattr("ray._private.worker._global_node", None)
+
+    control_service = subprocess.Popen(["sleep", "100"])
+    started = SimpleNamespace(head=True, all_processes={"gcs_server": [SimpleNamespace(process=control_service)]})
+    monkeypatch.setattr("ray._private.worker._global_node", started)
+    ended: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr("os._exit", ended.put)
+    monkeypatch.setattr("penstock.actors.termination.time", SimpleNamespace(sleep=sleep))
+    control_service.kill()
+    control_service.wait()
+    _await_loss()
+    assert ended.empty()
