@@ -13,7 +13,7 @@ import re
 import string
 import urllib.parse
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import pyarrow as pa
@@ -354,25 +354,17 @@ def _function(
     kind: t.SqlType,
     function: Callable[..., object],
     *,
+    nullable: bool = True,
     optional: int = 0,
     check: s.Check | None = None,
 ) -> ScalarFunction:
     return ScalarFunction(
-        name, parameters, always(kind), by_row(function), nullable=True, optional=optional, check=check
+        name, parameters, always(kind), by_row(function), nullable=nullable, optional=optional, check=check
     )
 
 
-def _given(
-    name: str,
-    parameters: tuple[str, ...],
-    kind: t.SqlType,
-    function: Callable[..., object],
-    *,
-    optional: int = 0,
-    check: s.Check | None = None,
-) -> ScalarFunction:
-    """Of a function that has a value for all that is not null."""
-    return ScalarFunction(name, parameters, always(kind), by_row(function), optional=optional, check=check)
+_given = partial(_function, nullable=False)
+"""Of a function that has a value for all that is not null."""
 
 
 def _part(name: str, function: Callable[[str, int], str]) -> ScalarFunction:
