@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import re
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -25,6 +27,10 @@ from penstock.engine.errors import NoRoomError
 _AT_ONCE_SECONDS: Final = 1.0
 """How long it takes at most to reserve slots for which there is room."""
 _LOOK_SECONDS: Final = 2.0
+_MOST_HOLDERS: Final = 5
+"""How many of the jobs that hold what is missing are named."""
+_JOB: Final = re.compile("penstock:(.+):[0-9]+")
+"""The id of the job in a slot's name."""
 _NODE_ID: Final = "ray.io/node-id"
 """The label of its id that Ray gives to each node."""
 
@@ -49,6 +55,7 @@ class Slots:
 
     def __init__(self, job_id: str, timeout_s: float, labels: Mapping[str, str] = MappingProxyType({})) -> None:
         self.waiting_for: str | None = None
+        self._job_id = job_id
         self._prefix = _prefix(job_id)
         self._timeout_s = timeout_s
         self._labels = labels
@@ -138,14 +145,14 @@ class Slots:
             return
         # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
         bundles = [slot.bundle for slot in self._slots]
-        shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
+        shortage = await asyncio.to_thread(_shortage, bundles, self._labels, self._job_id)
         self.waiting_for = f"room for {len(bundles)} slots, for up to {self._timeout_s:g} s: {shortage}"
         try:
             there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
         finally:
             self.waiting_for = None
         if not there_is_room:
-            shortage = await asyncio.to_thread(_shortage, bundles, self._labels)
+            shortage = await asyncio.to_thread(_shortage, bundles, self._labels, self._job_id)
             missing = await asyncio.to_thread(_count_missing, groups)
             raise NoRoomError(
                 f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
@@ -204,14 +211,41 @@ def _count_missing(groups: Sequence[PlacementGroup]) -> int:
     return sum(not group.wait(0.01) for group in groups)
 
 
-def _shortage(bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> str:
-    """What slots need and what the cluster has, in numbers; of its resources only those that are needed are named."""
-    names = dict.fromkeys(name for bundle in bundles for name in bundle)
+def _shortage(bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str], own: str) -> str:
+    """What slots need, what the cluster has, and who holds it; of its resources only those that are needed are named.
+
+    Args:
+        bundles: what the slots need.
+        labels: of their nodes.
+        own: the id of their job.
+    """
+    names = list(dict.fromkeys(name for bundle in bundles for name in bundle))
     needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
     there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    wanted = ", ".join(f"{amount:g} {name}" for name, amount in needed.items())
+    wanted = _amounts(needed)
     if labels:
         wanted += f" on nodes with {', '.join(f'{name}={value}' for name, value in labels.items())}"
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
     held = ", ".join(f"{there.get(name, 0):g} {name}, of which {free.get(name, 0):g} are free" for name in needed)
-    return f"they need {wanted}, and the whole cluster has {held}; other jobs, and slots that are placed, hold the rest"
+    return f"they need {wanted}, and the whole cluster has {held}{_holders(names, own)}"
+
+
+def _holders(names: Sequence[str], own: str) -> str:
+    """Which jobs hold how much of these resources, the largest first."""
+    held: dict[str, Counter[str]] = {}
+    for group in placement_group_table().values():
+        if group["state"] != "CREATED" or not (found := _JOB.match(str(group["name"]))):
+            continue
+        for bundle in group["bundles"].values():
+            if shared := {name: bundle[name] for name in names if name in bundle}:
+                held.setdefault(found[1], Counter()).update(shared)
+    largest = sorted(held.items(), key=lambda one: -one[1].total())
+    told = [f"{'this job' if job == own else f'job {job}'} holds {_amounts(amounts)}" for job, amounts in largest]
+    rest = len(told) - _MOST_HOLDERS
+    if rest > 0:
+        told[_MOST_HOLDERS:] = [f"{rest} more {'job holds' if rest == 1 else 'jobs hold'} the rest"]
+    return "".join(f"; {one}" for one in told)
+
+
+def _amounts(amounts: Mapping[str, float]) -> str:
+    return ", ".join(f"{amount:g} {name}" for name, amount in amounts.items())

@@ -22,7 +22,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from penstock.engine.errors import JobFailedError, PenstockError
-from penstock.error_report import report, user_line, wants_everything
+from penstock.error_report import place_in_program, report, user_line, wants_everything
 
 FAILED: Final = 1
 """The exit code of errors at run time."""
@@ -122,8 +122,10 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def error_document(error: BaseException, tracebacks: bool = False) -> dict[str, Any]:
-    """An error as JSON has it: `{"error": {"type": ..., "message": ...}}`."""
-    return {"error": {"type": type(error).__name__, "message": message_of(error, tracebacks)}}
+    """An error as JSON has it: type, message, and as `at` the line of the user's program where there is one."""
+    place = place_in_program(error)
+    at = {} if place is None else {"at": {"file": place[0], "line": place[1]}}
+    return {"error": {"type": type(error).__name__, "message": message_of(error, tracebacks), **at}}
 
 
 def message_of(error: BaseException, tracebacks: bool) -> str:

@@ -19,7 +19,8 @@
     │   └── RefusedRowsError        the target of a sink does not take rows, by a constraint for example
     ├── WriteError                  a file of a sink cannot be written, such as on a full disk
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
-    │   └── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
+    │   ├── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
+    │   └── CallTimeoutError        it did not raise: a call took longer than `map_async` gives it
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
     │   ├── UnknownStateError       a job has no operator, or an operator no state, of the name that was asked for
     │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
@@ -258,6 +259,21 @@ class LifeCycleError(UserCodeError):
         "Mend the function where the traceback says, or what it needs there: files, addresses and packages must be "
         "there for every worker."
     )
+
+
+class CallTimeoutError(UserCodeError):
+    """A function of `map_async` took longer for a row than its timeout, all retries included.
+
+    Args: as those of `UserCodeError`; `error` is the whole text, and there is no traceback.
+    """
+
+    remedy = (
+        "Give map_async a longer timeout, or fewer rows at a time (capacity=) where the service is overloaded, or an "
+        "AsyncFunction whose timeout(row) emits rows in place of the error."
+    )
+
+    def __str__(self) -> str:
+        return f"operator {self.operator!r}, subtask {self.subtask}: {self.error}\n  called with: {self.given}"
 
 
 class StateError(PenstockError):

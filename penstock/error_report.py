@@ -24,7 +24,7 @@ _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType 
 _PACKAGE: Final = str(Path(__file__).parent) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _HEADER: Final = "Traceback (most recent call last):"
-_FRAME: Final = re.compile(r'^  File "([^"]+)"')
+_FRAME: Final = re.compile(r'^  File "([^"]+)", line (\d+)')
 _MOST_LINES: Final = 30
 _FULL: Final = "PENSTOCK_TRACEBACK"
 
@@ -118,6 +118,23 @@ def user_line(error: BaseException) -> str:
     return _at(next(reversed(_own(traceback.extract_tb(error.__traceback__))), None))
 
 
+def place_in_program(error: BaseException) -> tuple[str, int] | None:
+    """File and line of the user's program: where a function of it raised, or what it built wrongly; None where neither.
+
+    Args:
+        error: of a job, or of a program that makes none.
+    """
+    cause = _cause(error)
+    if isinstance(cause, UserCodeError):
+        shown = map(_FRAME.match, cause.traceback.splitlines())
+        frames = [(frame[1], int(frame[2])) for frame in shown if frame is not None]
+    elif isinstance(error, JobFailedError):
+        return None
+    else:
+        frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
+    return next((frame for frame in reversed(frames) if _is_own(frame[0])), None)
+
+
 def _at(place: traceback.FrameSummary | None) -> str:
     return "" if place is None else f"\nat {place.filename}:{place.lineno}: {place.line}"
 
@@ -130,7 +147,11 @@ def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 
 def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Those of files that nobody has installed."""
-    return [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<", *_LIBRARIES))]
+    return [frame for frame in frames if _is_own(frame.filename)]
+
+
+def _is_own(filename: str) -> bool:
+    return not filename.startswith((_PACKAGE, "<", *_LIBRARIES))
 
 
 def _show_in_notebook(

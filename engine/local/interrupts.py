@@ -7,6 +7,7 @@ does nothing.
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ from types import FrameType
 from typing import Final
 
 from penstock.engine.clock import Clock
+from penstock.engine.task.chain import ChainLink
 
+_LOG = logging.getLogger(__name__)
 _STUCK_SECONDS: Final = 1.0
 """Who interrupts again, so long after an interrupt that is held, means a step that does not end."""
 
@@ -25,17 +28,21 @@ class _WaitOver(KeyboardInterrupt):
 
 
 class Interrupts:
-    """Holds the interrupts of one job.
+    """Holds the interrupts of one job, and tells at once for which operator one waits.
+
+    Args:
+        job: its name.
 
     Example:
-        >>> interrupts = Interrupts()
+        >>> interrupts = Interrupts("orders")
         >>> with interrupts.held():
         ...     while not interrupts.pending:
         ...         break  # one step; KeyboardInterrupt comes at the end of the block, where one was held
     """
 
-    def __init__(self) -> None:
+    def __init__(self, job: str) -> None:
         self.pending = False
+        self._job = job
         self._first = 0.0
         self._waits = False
         self._handle_here = self._handle
@@ -67,6 +74,13 @@ class Interrupts:
         if self._waits:
             self._waits = False
             raise _WaitOver
+        if self._first == now and (operator := _operator_at(frame)) is not None:
+            _LOG.warning(
+                "interrupted: job %r stops as soon as operator %r has done what it is at; a second Ctrl-C, after a "
+                "second or more, ends it there",
+                self._job,
+                operator,
+            )
 
     def wait(self, wait_until: Callable[[float], None], deadline: float) -> None:
         """Wait by a clock's `wait_until`; an interrupt that is held ends it."""
@@ -78,6 +92,16 @@ class Interrupts:
             pass
         finally:
             self._waits = False
+
+
+def _operator_at(frame: FrameType | None) -> str | None:
+    """The operator that works there; None between two of them."""
+    while frame is not None:
+        link = frame.f_locals.get("self")
+        if isinstance(link, ChainLink):
+            return link.context.operator
+        frame = frame.f_back
+    return None
 
 
 def _install(handler: Callable[[int, FrameType | None], None]) -> bool:

@@ -67,7 +67,7 @@ class LocalJob(JobHandle):
         self._clock = clock
         collects = any(isinstance(consumer, CollectedRows) for consumer in consumers.values())
         self._holds_back = folder is not None and program.config.checkpoints.enabled and collects
-        self._interrupts = Interrupts()
+        self._interrupts = Interrupts(program.name)
         self._folder = folder
         self._held = HeldRows()
         self._shown: list[tuple[int, Batch]] = []

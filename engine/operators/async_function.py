@@ -156,18 +156,11 @@ def _check_function(function: object) -> None:
 class _RowFunction(AsyncFunction):
     """An `async def` function of a row."""
 
-    def __init__(self, function: AsyncRowFunction, timeout: str) -> None:
+    def __init__(self, function: AsyncRowFunction) -> None:
         self._function = function
-        self._timeout = timeout
 
     async def process(self, row: Row) -> Any:
         return await self._function(row)
-
-    def timeout(self, row: Row) -> Rows:
-        raise TimeoutError(
-            f"the work on the row took longer than {self._timeout}; give map_async a longer timeout, or an "
-            "AsyncFunction whose timeout(row) emits something else"
-        )
 
 
 class AsyncRuntime:
@@ -234,9 +227,7 @@ class AsyncFunctionOperator(Operator):
                 f"{context.where}: {given!r} cannot be copied ({type(error).__name__}: {error}); each subtask needs "
                 "one of its own, so pass the class, or create in open(context) what cannot be copied"
             ) from error
-        if isinstance(copied, AsyncFunction):
-            return copied
-        return _RowFunction(copied, format_duration(parse_duration(self._settings.timeout, "map_async: timeout")))
+        return copied if isinstance(copied, AsyncFunction) else _RowFunction(copied)
 
     def _check_thread(self) -> None:
         if _is_in_event_loop():
@@ -295,6 +286,8 @@ class AsyncFunctionOperator(Operator):
             await _cancelled([call])
         if in_time and (failure := _failure(call)) is not None:
             raise self._context.user_code_error(failure, row) from failure
+        if not in_time and type(self._own).timeout is AsyncFunction.timeout:
+            raise self._context.call_timeout_error(format_duration(round(self._seconds * 1000)), row)
         try:
             return _rows(call.result() if in_time else self._own.timeout(dict(row)), self._context.where)
         except Exception as error:

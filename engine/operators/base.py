@@ -21,7 +21,7 @@ from penstock.engine.cached_files import copy_called
 from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
-from penstock.engine.errors import LifeCycleError, PenstockError, UserCodeError
+from penstock.engine.errors import CallTimeoutError, LifeCycleError, PenstockError, UserCodeError
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.redaction import quoted
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
@@ -47,6 +47,11 @@ def _from_the_user(error: BaseException) -> TracebackType | None:
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         frames = frames.tb_next
     return frames or called
+
+
+def _shown(given: object) -> str:
+    text = quoted(given)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
 
 
 class Collector(Protocol):
@@ -126,14 +131,16 @@ class OperatorContext:
 
         A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
         """
-        shown = quoted(given)
-        if len(shown) > _SHOWN_CHARACTERS:
-            shown = f"{shown[:_SHOWN_CHARACTERS]}... ({len(shown)} characters)"
-        return self._located(error, shown, UserCodeError)
+        return self._located(error, _shown(given), UserCodeError)
 
     def life_cycle_error(self, error: BaseException, call: str) -> Exception:
         """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was."""
         return self._located(error, call, LifeCycleError)
+
+    def call_timeout_error(self, timeout: str, given: object) -> CallTimeoutError:
+        """What to raise when an asynchronous function of the user takes longer for `given` than `timeout`."""
+        took = f"the function of map_async took longer for a row than its timeout of {timeout}"
+        return CallTimeoutError(self.operator, self.subtask, _shown(given), took, "")
 
     def _located(self, error: BaseException, shown: str, kind: type[UserCodeError]) -> Exception:
         if isinstance(error, UserCodeError):

@@ -34,6 +34,7 @@ class Cluster:
     def __init__(self) -> None:
         self.groups: list[Group] = []
         self.has_room = True
+        self.table: list[Mapping[str, Any]] = []
 
     def make(
         self,
@@ -54,7 +55,9 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(module, "placement_group", made.make)
     monkeypatch.setattr(module, "remove_placement_group", made.groups.remove)
     monkeypatch.setattr(module, "PlacementGroupSchedulingStrategy", lambda group, bundle: group)
-    monkeypatch.setattr(module, "_shortage", lambda bundles, labels: "nothing is free")
+    monkeypatch.setattr(module, "placement_group_table", lambda: dict(enumerate(made.table)))
+    monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0})
+    monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.5})
     return made
 
 
@@ -85,11 +88,50 @@ def test_where_there_is_no_room_elsewhere_slots_stay(cluster: Cluster) -> None:
     async def refused(slots: Slots) -> None:
         before = list(cluster.groups)
         cluster.has_room = False
-        with pytest.raises(NoRoomError, match="nothing is free"):
+        with pytest.raises(NoRoomError, match=r"of which 0\.5 are free; lower"):
             await slots.find_others({0, 1})
         assert cluster.groups == before
         slots.move()
         assert [slots.strategy(0), slots.strategy(1)] == before
+
+    with_two(refused)
+
+
+def _reserved(name: str, *cpus: float, state: str = "CREATED") -> Mapping[str, Any]:
+    """A placement group as Ray's table has it."""
+    return {"name": name, "state": state, "bundles": {place: {"CPU": cpu} for place, cpu in enumerate(cpus)}}
+
+
+def test_where_there_is_no_room_the_jobs_that_hold_it_are_named(cluster: Cluster) -> None:
+    cluster.table = [
+        _reserved("penstock:clicks-1f09a3c2:1", 1.0),
+        _reserved("penstock:orders-00000000:1", 2.0),
+        _reserved("penstock:orders-00000000:7", 2.0),
+        _reserved("penstock:job:1", 0.5),
+        _reserved("penstock:job:2", 9.0, state="PENDING"),
+        _reserved("of something else", 1.0),
+        {"name": "penstock:gpus-12345678:1", "state": "CREATED", "bundles": {0: {"GPU": 1.0}}},
+    ]
+
+    async def refused(slots: Slots) -> None:
+        cluster.has_room = False
+        with pytest.raises(NoRoomError) as caught:
+            await slots.resize([{"CPU": 1.0}] * 4)
+        assert str(caught.value).startswith(
+            "no room for 4 slots within 0.01 s: they need 4 CPU, and the whole cluster has 8 CPU, of which 0.5 are "
+            "free; job orders-00000000 holds 4 CPU; job clicks-1f09a3c2 holds 1 CPU; this job holds 0.5 CPU; lower"
+        )
+
+    with_two(refused)
+
+
+def test_of_many_jobs_that_hold_the_room_the_largest_are_named(cluster: Cluster) -> None:
+    cluster.table = [_reserved(f"penstock:job-{cpus:08}:1", float(cpus)) for cpus in range(1, 8)]
+
+    async def refused(slots: Slots) -> None:
+        cluster.has_room = False
+        with pytest.raises(NoRoomError, match=r"job-00000007 holds 7 CPU; .*; 2 more jobs hold the rest; lower"):
+            await slots.find_others({0})
 
     with_two(refused)
 

@@ -211,6 +211,7 @@ def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_
         "waiting for room for 100 slots, for up to 4 s: they need 100 CPU, and the whole cluster has 8"
     )
     assert error.startswith("error: no room for 100 slots within 4 s: they need 100 CPU")
+    assert "of which 7 are free; this job holds 1 CPU; " in error
     assert not any(name in done.err for name in ("bundle_", "node:", "accelerator_type:"))
     info = jobs("info", "numbers_flow", "--json").document
     assert (info["parallelism"], info["restarts"], info["waiting_for"]) == (1, 0, None)

@@ -308,6 +308,18 @@ def test_an_error_in_the_program_names_the_users_line(penstock: Penstock, folder
     first, at = done.err.strip().splitlines()
     assert first == "error: key_by: no column 'q'; the stream has k"
     assert at == f"at {folder.resolve() / 'typo.py'}:3: rows.key_by('q').collect()"
+    told = penstock("run", "--local", "--json", "typo.py:flow").document["error"]
+    assert told["at"] == {"file": str(folder.resolve() / "typo.py"), "line": 3}
+
+
+def test_json_of_a_failed_job_has_the_line_of_the_users_function(penstock: Penstock, folder: Path) -> None:
+    (folder / "parses.py").write_text(
+        "import json\ndef parse(row):\n    return json.loads(row['text'])\n\n"
+        "def flow(env):\n    env.from_collection([{'text': '{'}]).map(parse).print()\n"
+    )
+    told = penstock("run", "--local", "--json", "parses.py:flow").document["error"]
+    assert told["at"] == {"file": str(folder.resolve() / "parses.py"), "line": 3}
+    assert "at" not in penstock("run", "--local", "--json", "elsewhere.py:flow").document["error"]
 
 
 def test_a_file_without_a_flow_is_told_with_those_that_it_has(penstock: Penstock, words: Path) -> None:

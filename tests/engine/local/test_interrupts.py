@@ -117,7 +117,7 @@ def test_an_interrupt_ends_a_wait() -> None:
             _interrupt()
             raise AssertionError("the wait goes on")
 
-    interrupts = Interrupts()
+    interrupts = Interrupts("job")
     reached = []
 
     def wait() -> None:
@@ -136,7 +136,7 @@ def test_who_interrupts_again_ends_a_step_that_does_not_end(monkeypatch: pytest.
     reached = []
 
     def step() -> None:
-        with Interrupts().held():
+        with Interrupts("job").held():
             for number in range(3):
                 _interrupt()
                 reached.append(number)
@@ -146,11 +146,30 @@ def test_who_interrupts_again_ends_a_step_that_does_not_end(monkeypatch: pytest.
     assert reached == [0, 1]
 
 
+def test_who_interrupts_a_function_hears_what_the_job_waits_for_and_how_to_end_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def slow(row: Row) -> Row:
+        _interrupt()
+        _interrupt()
+        return row
+
+    env = local_environment(1)
+    env.from_collection([{"i": 1}]).map(slow).print()
+    with pytest.raises(KeyboardInterrupt):
+        env.execute("orders")
+    (said,) = [record.message for record in caplog.records if record.message.startswith("interrupted")]
+    assert said == (
+        "interrupted: job 'orders' stops as soon as operator 'map(slow)' has done what it is at; a second Ctrl-C, "
+        "after a second or more, ends it there"
+    )
+
+
 def test_a_handler_of_the_programs_own_is_called_between_two_steps() -> None:
     heard: list[str] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: heard.append("interrupt"))
     try:
-        interrupts = Interrupts()
+        interrupts = Interrupts("job")
         with interrupts.held(), interrupts.held():
             _interrupt()
             heard.append("step")
@@ -166,5 +185,5 @@ def test_a_thread_is_not_interrupted_and_holds_nothing() -> None:
 
 
 def _handler_while_held() -> object:
-    with Interrupts().held():
+    with Interrupts("job").held():
         return signal.getsignal(signal.SIGINT)

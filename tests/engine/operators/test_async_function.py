@@ -15,12 +15,20 @@ from hypothesis import strategies as st
 
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
+from penstock.engine.errors import (
+    CallTimeoutError,
+    ConfigurationError,
+    GraphError,
+    RecordError,
+    StateError,
+    UserCodeError,
+)
 from penstock.engine.functions import AsyncFunction, RuntimeContext
 from penstock.engine.operators import async_function
 from penstock.engine.operators.async_function import AsyncFunctionSpec, AsyncRetry
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.descriptors import ValueStateDescriptor
+from penstock.error_report import report
 from tests.engine.helpers import RecordingCollector, Row, RunningOperator, local_environment, numbers, timed
 
 N = {"n": pa.int64(), "at": pa.int64()}
@@ -183,12 +191,13 @@ async def never(row: Row) -> Row:
 
 
 def test_a_call_that_takes_too_long_is_an_error_that_says_what_to_do() -> None:
-    with running(never, timeout="1ms") as operator, pytest.raises(UserCodeError) as caught:
+    with running(never, timeout="1ms") as operator, pytest.raises(CallTimeoutError) as caught:
         operator.process(numbers([7]))
-    assert caught.value.given == "{'n': 7}"
-    assert "TimeoutError: the work on the row took longer than 1ms; give map_async a longer timeout" in str(
-        caught.value
+    assert str(caught.value) == (
+        "operator 'tested', subtask 0: the function of map_async took longer for a row than its timeout of 1ms\n"
+        "  called with: {'n': 7}"
     )
+    assert "timeout(row)" in report(caught.value)
 
 
 async def refuses(row: Row) -> Row:
@@ -274,7 +283,7 @@ def test_a_thread_that_ends_soon_is_waited_for() -> None:
 
 
 def test_a_timeout_that_is_not_overridden_is_an_error() -> None:
-    with running(Late, timeout="1ms") as operator, pytest.raises(UserCodeError, match="longer than the timeout"):
+    with running(Late, timeout="1ms") as operator, pytest.raises(CallTimeoutError, match="timeout of 1ms"):
         operator.process(numbers([2]))
 
 
