@@ -288,6 +288,7 @@ class StreamEnvironment:
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         monitor: Duration | None = None,
+        bad_records: Literal["fail", "keep"] = "fail",
     ) -> DataStream:
         """A stream of the rows of files: Parquet, CSV, JSON lines or Avro, compressed or not.
 
@@ -299,6 +300,8 @@ class StreamEnvironment:
             monitor: how often to look for new files, which makes a stream without end; None reads those that are
                 there. A file is read once, when it has been the same at two looks: write it under a hidden name, and
                 rename it when it is whole. `FileSource.of` has more to choose.
+            bad_records: CSV and JSON lines with `schema` only: `"keep"` gives a row that does not fit as one of nulls,
+                with what is wrong in the column `error` and its text in `raw`; `"fail"` ends the job there.
 
         Raises:
             ConfigurationError: no such file, or no way to tell the format.
@@ -310,8 +313,9 @@ class StreamEnvironment:
         from penstock.connectors.files.source import FileSource
 
         if monitor is None:
-            return self.from_source(FileSource.of(paths, format, schema, null_values))
-        return self.from_source(FileSource.of(paths, format, schema, null_values, monitor=monitor))
+            return self.from_source(FileSource.of(paths, format, schema, null_values, bad_records=bad_records))
+        watched = FileSource.of(paths, format, schema, null_values, bad_records=bad_records, monitor=monitor)
+        return self.from_source(watched)
 
     def from_spark(self, frame: DataFrame, folder: str | None = None) -> DataStream:
         """A stream of the rows of a Spark DataFrame, which is run now; it ends with the last row.

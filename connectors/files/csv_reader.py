@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
@@ -28,9 +29,10 @@ from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
 
 _BLOCK_GROWTH: Final = 8
-_LOCATED: Final = re.compile(
+LOCATED: Final = re.compile(
     r"(?:In CSV column #(?P<column>\d+): )?(?:CSV parse error: )?Row #(?P<row>\d+): (?P<reason>.*)", re.DOTALL
 )
+"""What Arrow says of a row that does not fit."""
 _SHOWN_CHARACTERS: Final = 300
 _TO_UTF8: Final = (
     "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`), or declare the column "
@@ -64,7 +66,7 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
     names = _read_header(path)
     if names is None:
         return None
-    convert = _convert_options(None, null_values)
+    convert = convert_options(None, null_values)
     block_bytes = BLOCK_BYTES
     while True:
         try:
@@ -110,8 +112,22 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+def csv_chunks(
+    path: str,
+    columns: Columns,
+    null_values: tuple[str, ...],
+    row: int = 0,
+    on_misfit: Callable[[pc.InvalidRow], str] | None = None,
+) -> Chunks:
     """The rows of the file from number `row` (from 0) on, a block at a time.
+
+    Args:
+        path: of the file.
+        columns: to read.
+        null_values: unquoted texts that mean null.
+        row: where to begin.
+        on_misfit: called with rows that have more or fewer fields than the header, perhaps several times; gives
+            "skip" to leave one out. None: such a row is an error.
 
     Raises:
         RecordError: unreadable, a column is missing or new, or a row does not fit; names file and row.
@@ -125,13 +141,13 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: i
             f"has none of {', '.join(columns.schema.names)}; put such a line in front of the rows"
         )
     columns.check(path, names)
-    convert = _convert_options(columns.schema, null_values)
+    convert = convert_options(columns.schema, null_values)
     given, block_bytes = row, BLOCK_BYTES
     while True:
         try:
             with reading(path), open_stream(path) as stream:
                 skip = given
-                for batch in _open(stream, block_bytes, len(names), convert):
+                for batch in _open(stream, block_bytes, len(names), convert, on_misfit):
                     rest = batch.slice(min(skip, batch.num_rows))
                     skip -= batch.num_rows - rest.num_rows
                     given += rest.num_rows
@@ -145,7 +161,7 @@ def csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: i
                 # blocks.
                 block_bytes *= _BLOCK_GROWTH
                 continue
-            located = _LOCATED.fullmatch(str(cause))
+            located = LOCATED.fullmatch(str(cause))
             if located is None:
                 raise
             raise RecordError(_row_message(path, located, names, columns)) from cause
@@ -164,12 +180,20 @@ def _read_header(path: str) -> list[str] | None:
             raise RecordError(f"{path}, row 1: the header line cannot be read: {error}") from error
 
 
-def _open(stream: pa.NativeFile, block_bytes: int, width: int, convert: pc.ConvertOptions) -> pc.CSVStreamingReader:
+def _open(
+    stream: pa.NativeFile,
+    block_bytes: int,
+    width: int,
+    convert: pc.ConvertOptions,
+    on_misfit: Callable[[pc.InvalidRow], str] | None = None,
+) -> pc.CSVStreamingReader:
     return pc.open_csv(
         pa.PythonFile(_WholeLineEnds(stream), mode="r"),
         read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),
         # In a file of one column an empty line is a null; elsewhere it is no row at all.
-        parse_options=pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=width > 1),
+        parse_options=pc.ParseOptions(
+            newlines_in_values=True, ignore_empty_lines=width > 1, invalid_row_handler=on_misfit
+        ),
         convert_options=convert,
     )
 
@@ -197,7 +221,8 @@ class _WholeLineEnds(io.RawIOBase):
         return data
 
 
-def _convert_options(schema: pa.Schema | None, null_values: tuple[str, ...]) -> pc.ConvertOptions:
+def convert_options(schema: pa.Schema | None, null_values: tuple[str, ...]) -> pc.ConvertOptions:
+    """How fields become values: those of `schema`, or whatever they look like."""
     return pc.ConvertOptions(
         column_types=schema,
         include_columns=schema.names if schema is not None else None,
@@ -211,11 +236,14 @@ def _straddles(error: BaseException | None) -> bool:
     return isinstance(error, pa.ArrowInvalid) and "straddling object" in str(error)
 
 
+def shortened(text: str) -> str:
+    """The beginning of what Arrow says of a row, which may have all of it."""
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
 def _row_message(path: str, located: re.Match[str], names: list[str], columns: Columns) -> str:
     column = "" if located["column"] is None else f", column {names[int(located['column'])]!r}"
-    reason = located["reason"]
-    if len(reason) > _SHOWN_CHARACTERS:
-        reason = f"{reason[:_SHOWN_CHARACTERS]}..."
+    reason = shortened(located["reason"])
     remedy = columns.remedy if column else "correct the row"
     if "invalid UTF8" in reason:
         remedy = _TO_UTF8

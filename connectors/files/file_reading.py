@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import pyarrow as pa
 
@@ -14,8 +15,10 @@ from penstock.connectors.files.avro_files import avro_chunks, infer_avro_schema
 from penstock.connectors.files.csv_reader import check_csv_types, csv_chunks, infer_csv_schema
 from penstock.connectors.files.formats import FileFormat, compression_of, detect_format, parse_format
 from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
+from penstock.connectors.files.kept_csv import kept_csv_chunks
 from penstock.connectors.files.parquet_reader import infer_parquet_schema, parquet_chunks, whole_parquet_chunks
-from penstock.connectors.files.readers import Chunks, Columns
+from penstock.connectors.files.readers import BadRecords, Chunks, Columns
+from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -28,27 +31,35 @@ class FileReading:
         format: of all files.
         columns: what is read of each.
         null_values: CSV only: unquoted texts that mean null.
+        bad_records: what becomes of rows that do not fit.
     """
 
     format: FileFormat
     columns: Columns
     null_values: tuple[str, ...]
+    bad_records: BadRecords = "fail"
 
     @classmethod
     def of(
-        cls, files: Sequence[str], file_format: str | None, schema: SchemaLike | None, null_values: Sequence[str]
+        cls,
+        files: Sequence[str],
+        file_format: str | None,
+        schema: SchemaLike | None,
+        null_values: Sequence[str],
+        bad_records: BadRecords = "fail",
     ) -> FileReading:
         """How to read `files`, whose format and columns are found out where they are not given.
 
         Raises:
-            ConfigurationError: formats differ or cannot be told, a type that the format cannot give, or nothing to
-                infer the columns from.
+            ConfigurationError: formats differ or cannot be told, a type that the format cannot give, nothing to
+                infer the columns from, or bad rows that cannot be kept.
             RecordError: the file to infer the columns from cannot be read.
         """
         known = _common_format(files) if file_format is None else parse_format(file_format, "files")
         if known in (FileFormat.PARQUET, FileFormat.AVRO):
             _refuse_compressed(files, known)
         nulls = _check_null_values(null_values)
+        _check_bad_records(bad_records, known, schema)
         if schema is None:
             columns = Columns(_infer(files, known, nulls), declared=False)
         else:
@@ -57,15 +68,29 @@ class FileReading:
             check_csv_types(columns.schema)
         elif known is FileFormat.JSON:
             check_json_types(columns.schema)
-        return cls(known, columns, nulls)
+        if bad_records == "keep":
+            _check_further(columns)
+        return cls(known, columns, nulls, bad_records)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.columns.kept_schema if self.bad_records == "keep" else self.columns.schema
+
+    @property
+    def error_column(self) -> str | None:
+        """The column that says what is wrong with a row; None where bad ones are not kept."""
+        return ERROR_COLUMN if self.bad_records == "keep" else None
 
     def chunks(self, path: str, row: int, row_group: int | None = None) -> Chunks:
         """The rows of a file, or of one row group of a Parquet file, from number `row` (from 0) on."""
         match self.format:
+            case FileFormat.CSV if self.bad_records == "keep":
+                return kept_csv_chunks(path, self.columns, self.null_values, row)
             case FileFormat.CSV:
                 return csv_chunks(path, self.columns, self.null_values, row)
             case FileFormat.JSON:
-                return json_chunks(path, self.columns, row)
+                return json_chunks(path, self.columns, row, self.bad_records)
             case FileFormat.AVRO:
                 return avro_chunks(path, self.columns, row)
             case FileFormat.PARQUET if row_group is not None:
@@ -99,6 +124,24 @@ def _check_null_values(null_values: Sequence[str]) -> tuple[str, ...]:
     if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
         raise ConfigurationError(f"files: null_values must be a list of texts, not {null_values!r}")
     return tuple(null_values)
+
+
+def _check_bad_records(bad_records: str, file_format: FileFormat, schema: SchemaLike | None) -> None:
+    if bad_records not in get_args(BadRecords):
+        raise ConfigurationError(f"files: bad_records must be 'fail' or 'keep', not {bad_records!r}")
+    if bad_records == "fail":
+        return
+    if file_format not in (FileFormat.CSV, FileFormat.JSON):
+        raise ConfigurationError(f"files: bad_records='keep' is for CSV and JSON lines; {file_format.value} has none")
+    if schema is None:
+        raise ConfigurationError("files: bad_records='keep' needs `schema`: its types tell which rows are bad")
+
+
+def _check_further(columns: Columns) -> None:
+    if taken := [name for name in (ERROR_COLUMN, RAW_COLUMN) if name in columns.schema.names]:
+        raise ConfigurationError(
+            f"files: bad_records='keep' adds a column {taken[0]!r}, which `schema` has already; leave it out there"
+        )
 
 
 def _infer(files: Sequence[str], file_format: FileFormat, null_values: tuple[str, ...]) -> pa.Schema:

@@ -19,6 +19,7 @@ from penstock.connectors.files.formats import open_stream
 from penstock.connectors.files.readers import (
     BLOCK_BYTES,
     LARGEST_RECORD_BYTES,
+    BadRecords,
     Chunks,
     Columns,
     reading,
@@ -26,6 +27,8 @@ from penstock.connectors.files.readers import (
 )
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.json.types import from_wire, wire_type
+from penstock.connectors.records.batches import decode_whole
+from penstock.connectors.records.kept import with_kept
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
@@ -71,22 +74,23 @@ def infer_json_schema(path: str) -> pa.Schema | None:
     return None
 
 
-def json_chunks(path: str, columns: Columns, row: int = 0) -> Chunks:
-    """The rows of the file from number `row` (from 0) on, a block at a time.
+def json_chunks(path: str, columns: Columns, row: int = 0, bad_records: BadRecords = "fail") -> Chunks:
+    """The rows of the file from number `row` (from 0) on, a block at a time; bad ones count where they are kept.
 
     Raises:
         RecordError: unreadable, or a line that does not fit; names file and line.
     """
     parser = _Parser(path, columns)
+    parse = parser.parse_keeping if bad_records == "keep" else parser.parse
     line, skip = 1, row
     with reading(path):
         for block in _whole_lines(path):
             first_line = line
             line += block.count(b"\n")
-            if skip and (objects := len(_objects(path, block, first_line)[0])) <= skip:
-                skip -= objects
+            if skip and (lines := _count_lines(block)) <= skip:
+                skip -= lines
                 continue
-            batch = parser.parse(block, first_line).slice(skip)
+            batch = parse(block, first_line).slice(skip)
             skip = 0
             del block  # while the rows are worked on, they alone are in memory
             yield batch
@@ -112,6 +116,34 @@ class _Parser:
             return self._as_columns(self._by_layout(block, *objects))
         except _PARSE_ERRORS as error:
             raise self._bad_line(block, first_line, error) from error
+
+    def parse_keeping(self, block: bytes, first_line: int) -> pa.RecordBatch:
+        """A row for each line of `block` that is not blank; the bad ones are kept with what is wrong with them."""
+        numbered = [(number, line) for number, line in enumerate(block.split(b"\n"), first_line) if line.strip(_BLANK)]
+        bad: dict[int, tuple[str, bytes]] = {}
+        try:
+            good = self.parse(block, first_line)
+        except RecordError:
+            lines = pa.array([line for _, line in numbered], pa.large_binary())
+            decoded = decode_whole(lines, self._columns.schema, self._parse_lines, _surely_bad, self._alone)
+            good = decoded.rows
+            for one in decoded.bad:
+                number, line = numbered[one.index]
+                bad[one.index] = (f"{self._path}, line {number}: {one.reason}", line)
+        return pa.RecordBatch.from_arrays(with_kept(good, bad, len(numbered)), schema=self._columns.kept_schema)
+
+    def _parse_lines(self, lines: pa.LargeBinaryArray) -> pa.RecordBatch:
+        block = b"\n".join(lines.to_pylist())
+        try:
+            _check_text(self._path, block, 1)
+            _objects(self._path, block, 1)
+        except RecordError as error:
+            raise ValueError(str(error)) from error
+        return self._as_columns(self._by_arrow(block, len(lines)))
+
+    def _alone(self, line: bytes, error: Exception) -> str:
+        """What is wrong with a line that was parsed alone."""
+        return self._reason(line) or f"{error}; {self._columns.remedy}"
 
     def _as_columns(self, wire: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
@@ -149,7 +181,7 @@ class _Parser:
                 high = middle
             else:
                 low = middle
-        reason = self._reason(lines[low]) or f"{error}; {self._columns.remedy}"
+        reason = self._alone(lines[low], error)
         return _line_error(self._path, first_line + low, reason, lines[low])
 
     def _fails(self, lines: Sequence[bytes]) -> bool:
@@ -219,9 +251,22 @@ def _check_text(path: str, block: bytes, first_line: int) -> None:
     except UnicodeDecodeError as error:
         line = first_line + block.count(b"\n", 0, error.start)
         start = block.rfind(b"\n", 0, error.start) + 1
-        place = f"byte {error.start - start + 1} of the line"
-        reason = f"no valid UTF-8 ({error.reason} at {place}); re-encode the file"
+        reason = _encoding_reason(error, error.start - start)
         raise _line_error(path, line, reason, block[start : start + _SHOWN_BYTES]) from None
+
+
+def _encoding_reason(error: UnicodeDecodeError, place: int) -> str:
+    return f"no valid UTF-8 ({error.reason} at byte {place + 1} of the line); re-encode the file"
+
+
+def _surely_bad(line: bytes) -> str | None:
+    """Why Arrow's parser must not get the line, or None."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return _encoding_reason(error, error.start)
+    stripped = line.strip(_BLANK)
+    return None if stripped.startswith(b"{") and stripped.endswith(b"}") else _shape_reason(line)
 
 
 def _objects(path: str, block: bytes, first_line: int) -> tuple[_Places, _Places]:
@@ -237,8 +282,8 @@ def _objects(path: str, block: bytes, first_line: int) -> tuple[_Places, _Places
         stripped = line.strip(_BLANK)
         if not stripped:
             blank.append(index)
-        elif not (stripped.startswith(b"{") and stripped.endswith(b"}")):
-            raise _line_error(path, first_line + index, _shape_reason(line), line)
+        elif reason := _surely_bad(line):
+            raise _line_error(path, first_line + index, reason, line)
     return (np.delete(starts, blank), np.delete(ends, blank)) if blank else (starts, ends)
 
 
@@ -248,6 +293,11 @@ def _lines(block: npt.NDArray[np.uint8]) -> tuple[_Places, _Places]:
     if len(block) and block[-1] != ord("\n"):
         ends = np.append(ends, len(block))
     return np.concatenate([np.zeros(1, ends.dtype), ends[:-1] + 1])[: len(ends)], ends
+
+
+def _count_lines(block: bytes) -> int:
+    """How many lines of the block are not blank."""
+    return sum(1 for line in block.split(b"\n") if line.strip(_BLANK))
 
 
 def _shape_reason(line: bytes) -> str:

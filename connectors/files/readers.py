@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from penstock.connectors.records.kept import KEPT_FIELDS
 from penstock.engine.connectors import Position, SourceReader, row_position
 from penstock.engine.errors import RecordError
 
@@ -20,6 +21,8 @@ BLOCK_BYTES: Final = 2 * 1024 * 1024
 """How much of a text file is read and parsed at once; a longer record makes its own block larger."""
 LARGEST_RECORD_BYTES: Final = 1024 * 1024 * 1024
 
+BadRecords: TypeAlias = Literal["fail", "keep"]
+"""What becomes of a row that does not fit: an error, or a row of its own with what is wrong (`records.kept`)."""
 Chunks: TypeAlias = Generator[pa.RecordBatch, None, None]
 
 
@@ -57,6 +60,11 @@ class Columns:
                 f"{path}: column {unknown[0]!r} is not in the schema inferred from the first file; "
                 "declare `schema`, with the column to read it or without to ignore it"
             )
+
+    @property
+    def kept_schema(self) -> pa.Schema:
+        """The columns where bad rows are kept: those of what is wrong stand behind these."""
+        return pa.schema([*self.schema, *KEPT_FIELDS])
 
     @property
     def remedy(self) -> str:

@@ -18,7 +18,7 @@ from penstock.connectors.files.formats import FileFormat
 from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
 from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.parquet_reader import columns_of, count_row_groups
-from penstock.connectors.files.readers import ChunkedReader
+from penstock.connectors.files.readers import BadRecords, ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
 from penstock.engine.connectors import (
     ConnectorContext,
@@ -72,6 +72,8 @@ class FileSource(Source):
         format: Format | None = None,
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
+        *,
+        bad_records: BadRecords = "fail",
     ) -> FileSource: ...
 
     @overload
@@ -83,6 +85,7 @@ class FileSource(Source):
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         *,
+        bad_records: BadRecords = "fail",
         monitor: Duration,
         readers: int = 1,
         remember: Duration = _REMEMBERED,
@@ -96,6 +99,7 @@ class FileSource(Source):
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         *,
+        bad_records: BadRecords = "fail",
         monitor: Duration | None = None,
         readers: int = 1,
         remember: Duration = _REMEMBERED,
@@ -121,6 +125,12 @@ class FileSource(Source):
                 from the first 2 MiB of the first CSV or JSON lines file with rows. After that, a column or value that
                 does not fit is an error.
             null_values: CSV only: the unquoted texts that mean null; other formats have their own.
+            bad_records: CSV and JSON lines only, of which `schema` must be given: `"fail"` to fail the job with file
+                and row; `"keep"` to give a row that does not fit as one of nulls with two more columns: `error`
+                (string, null for good rows: file, row, column and what is wrong) and `raw` (binary, null for good
+                rows: the line, of CSV the fields of the row). A filter sends them elsewhere, or drops them. With
+                watermarks at the source, they have no event time, and hold nothing up. A file without the header or
+                the columns of `schema` fails the job all the same.
             monitor: how often to look for new files; None to read those that are there and end.
             readers: with `monitor`, how many readers share the files, by hash of their paths; the most subtasks that
                 can take part. Must stay the same when the job resumes from a savepoint. Each has its own watermark:
@@ -139,13 +149,18 @@ class FileSource(Source):
         places = places_of(paths)
         if monitor is None:
             files = _existing_files(places)
-            return cls(files, FileReading.of(files, format, schema, null_values))
+            return cls(files, FileReading.of(files, format, schema, null_values, bad_records))
         watch = _watch_of(places, monitor, readers, remember)
-        return WatchedFiles(watch, FileReading.of(_watched_files(places), format, schema, null_values))
+        reading = FileReading.of(_watched_files(places), format, schema, null_values, bad_records)
+        return WatchedFiles(watch, reading)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._files.columns.schema
+        return self._files.schema
+
+    @property
+    def error_column(self) -> str | None:
+        return self._files.error_column
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -62,7 +62,11 @@ class WatchedFiles(Source):
 
     @property
     def schema(self) -> pa.Schema:
-        return self._files.columns.schema
+        return self._files.schema
+
+    @property
+    def error_column(self) -> str | None:
+        return self._files.error_column
 
     @property
     def bounded(self) -> bool:

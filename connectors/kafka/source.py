@@ -18,6 +18,7 @@ from penstock.connectors.kafka.consumer import PartitionConsumer, SharedConsumer
 from penstock.connectors.kafka.discovery import PartitionDiscovery
 from penstock.connectors.kafka.offsets import Chosen, KafkaOffsets, KafkaSplit, plan_splits
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
+from penstock.connectors.records.kept import ERROR_COLUMN, KEPT_FIELDS, with_kept
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import (
     ConnectorContext,
@@ -44,8 +45,6 @@ METADATA: Final[Mapping[str, pa.DataType]] = {
     "offset": pa.int64(),
 }
 """What a record has beside its value."""
-ERROR_COLUMN: Final = "error"
-RAW_COLUMN: Final = "raw"
 _FIRST_WAIT: Final = 0.001
 _LONGEST_WAIT: Final = 0.016
 """Seconds between two looks at a partition that has nothing: doubled each time, from the first to the longest."""
@@ -325,22 +324,12 @@ class _KeepingLayout(_Layout):
     """Gives bad records as rows of nulls, with the reason and the value."""
 
     def further_fields(self) -> Sequence[pa.Field]:
-        return pa.field(ERROR_COLUMN, pa.string()), pa.field(RAW_COLUMN, pa.binary())
+        return KEPT_FIELDS
 
     def columns(self, decoded: Decoded, records: Records, partition: TopicPartition) -> list[pa.Array]:
-        count = len(records.values)
-        if not decoded.bad:
-            return [*decoded.rows.columns, pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
-        reasons = {bad.index: bad.reason for bad in decoded.bad}
-        # Row i of the good ones for each good record, null for the others.
-        good = iter(range(decoded.rows.num_rows))
-        taken = pa.array([None if record in reasons else next(good) for record in range(count)], pa.int64())
-        raw = [index if index in reasons else None for index in range(count)]
-        return [
-            *(column.take(taken) for column in decoded.rows.columns),
-            pa.array([reasons.get(record) for record in range(count)], pa.string()),
-            records.values.take(pa.array(raw, pa.int64())).cast(pa.binary()),
-        ]
+        values = records.values
+        bad = {bad.index: (bad.reason, values[bad.index].as_py()) for bad in decoded.bad}
+        return with_kept(decoded.rows, bad, len(values))
 
 
 def _bad_record(bad: BadRecord, records: Records, partition: TopicPartition) -> RecordError:

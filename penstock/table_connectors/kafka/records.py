@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.kafka.source import ERROR_COLUMN, RAW_COLUMN
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.records.json_format import JsonFormat
+from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
 from penstock.table_connectors.formats.options import (
     DEBEZIUM,
     key_format,

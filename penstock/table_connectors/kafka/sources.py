@@ -11,8 +11,9 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.connectors.kafka.offsets import KafkaOffsets
-from penstock.connectors.kafka.source import ERROR_COLUMN, RAW_COLUMN, KafkaSource
+from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.records.format import RecordFormat
+from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
 from penstock.table_connectors.formats.options import value_format
 from penstock.table_connectors.kafka.debezium import DebeziumRowsSpec
 from penstock.table_connectors.kafka.formats import OP, RenamedFormat, TombstoneFormat

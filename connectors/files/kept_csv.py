@@ -1,0 +1,147 @@
+"""Reads a CSV file whose bad rows are kept beside the good ones.
+
+The file source calls it for `bad_records="keep"`. While all rows fit, the usual reader reads them. From the first that
+does not, all fields are read as bytes, and become values a batch at a time, where bad rows are told apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pv
+
+from penstock.connectors.files.csv_reader import LOCATED, convert_options, csv_chunks, shortened
+from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
+from penstock.connectors.records.batches import decode_whole, error_text
+from penstock.connectors.records.kept import with_kept
+from penstock.engine.elements import table_to_record_batch
+from penstock.engine.errors import RecordError
+
+_QUOTE: Final = pa.scalar(b'"', pa.large_binary())
+_EMPTY: Final = pa.scalar(b"", pa.large_binary())
+_LINE_END: Final = pa.scalar(b"\n", pa.large_binary())
+_COMMA: Final = pa.scalar(b",", pa.large_binary())
+_FIRST_ROW: Final = 2
+"""The number of the row behind the header."""
+
+
+def kept_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+    """A row for each row of the file from number `row` (from 0) on, good or bad, a block at a time.
+
+    Raises:
+        RecordError: the file cannot be read, or its header does not fit.
+    """
+    given = row
+    try:
+        for batch in csv_chunks(path, columns, null_values, row):
+            given += batch.num_rows
+            yield _batch(batch, {}, batch.num_rows, columns)
+        return
+    except RecordError as error:
+        if LOCATED.fullmatch(str(error.__cause__)) is None:
+            raise
+    yield from _from(given, _Rows(path, columns).chunks(null_values))
+
+
+def _from(row: int, batches: Iterator[pa.RecordBatch]) -> Chunks:
+    """The rows from number `row` on."""
+    for batch in batches:
+        rest = batch.slice(min(row, batch.num_rows))
+        row -= batch.num_rows - rest.num_rows
+        if rest.num_rows:
+            yield rest
+
+
+class _Rows:
+    """The rows of a file, which are fields of bytes first."""
+
+    def __init__(self, path: str, columns: Columns) -> None:
+        self._path = path
+        self._columns = columns
+        self._misfits: dict[int, tuple[str, bytes]] = {}
+
+    def chunks(self, null_values: tuple[str, ...]) -> Chunks:
+        """All of them."""
+        as_bytes = Columns(pa.schema([(name, pa.large_binary()) for name in self._columns.schema.names]), declared=True)
+        number = _FIRST_ROW
+        for fields in csv_chunks(self._path, as_bytes, null_values, on_misfit=self._note):
+            end = self._behind(number, fields.num_rows)
+            yield self._rows(fields, range(number, end))
+            number = end
+        last = range(number, max(self._misfits, default=0) + 1)
+        yield self._rows(pa.RecordBatch.from_pylist([], as_bytes.schema), last)
+
+    def _note(self, row: pv.InvalidRow) -> str:
+        """Note a row with more or fewer fields than the header."""
+        reason = f"it has {row.actual_columns} fields, and the header {row.expected_columns}"
+        self._misfits[row.number] = (self._placed(row.number, reason), row.text.encode())
+        return "skip"
+
+    def _placed(self, number: int, reason: str) -> str:
+        return f"{self._path}, row {number} (the header is row 1): {reason}"
+
+    def _behind(self, number: int, count: int) -> int:
+        """The number behind so many rows with the right number of fields, the first of which may be `number`."""
+        while count:
+            count -= number not in self._misfits
+            number += 1
+        return number
+
+    def _rows(self, fields: pa.RecordBatch, numbers: range) -> pa.RecordBatch:
+        """The rows with these numbers: `fields`, and those that were noted among them."""
+        decoded = decode_whole(_records(fields), self._columns.schema, self._parse, _not_sure, self._reason)
+        bad = {place: self._misfits[number] for place, number in enumerate(numbers) if number in self._misfits}
+        places = [place for place in range(len(numbers)) if place not in bad]
+        for one in decoded.bad:
+            place = places[one.index]
+            bad[place] = (self._placed(numbers[place], one.reason), _line(fields, one.index))
+        return _batch(decoded.rows, bad, len(numbers), self._columns)
+
+    def _parse(self, records: pa.LargeBinaryArray) -> pa.RecordBatch:
+        """The values of records, as the usual reader takes them."""
+        schema = self._columns.schema
+        table = pv.read_csv(
+            pa.BufferReader(b"".join(records.to_pylist())),
+            read_options=pv.ReadOptions(use_threads=False, column_names=schema.names, block_size=LARGEST_RECORD_BYTES),
+            parse_options=pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            convert_options=convert_options(schema, ("",)),
+        )
+        return table_to_record_batch(table)
+
+    def _reason(self, record: bytes, error: Exception) -> str:
+        located = LOCATED.fullmatch(error_text(error))
+        if located is None or located["column"] is None:
+            return error_text(error)
+        return f"column {self._columns.schema.names[int(located['column'])]!r}: {shortened(located['reason'])}"
+
+
+def _batch(good: pa.RecordBatch, bad: Mapping[int, tuple[str, bytes]], count: int, columns: Columns) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(with_kept(good, bad, count), schema=columns.kept_schema)
+
+
+def _records(fields: pa.RecordBatch) -> pa.LargeBinaryArray:
+    """Each row as a line of CSV: what is null stands bare, everything else in quotes."""
+    quoted = [
+        pc.coalesce(
+            pc.binary_join_element_wise(_QUOTE, pc.replace_substring(column, '"', '""'), _QUOTE, _EMPTY), _EMPTY
+        )
+        for column in fields.columns
+    ]
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(*quoted, _COMMA), _LINE_END, _EMPTY)
+
+
+def _line(fields: pa.RecordBatch, index: int) -> bytes:
+    """A row as CSV with no more quotes than it needs."""
+    text = io.StringIO()
+    values = [column[index].as_py() or b"" for column in fields.columns]
+    csv.writer(text, lineterminator="").writerow([value.decode("utf-8", "surrogateescape") for value in values])
+    return text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _not_sure(record: bytes) -> None:
+    return None
