@@ -147,7 +147,7 @@ def test_sinks_and_files_of_state_are_whole_though_a_process_is_killed(spark: En
     )
     counted.sink_to(Lines(tmp_path / "lines"))
     job = env.submit("killed", mode="batch", savepoint_to=str(target))
-    psutil.Process(await_gate(gate)).kill()
+    psutil.Process(await_gate(gate, job)).kill()
     job.wait()
     assert rows_of_files(tmp_path / "files") == list(range(2000))
     assert sum(int(file.read_text()) for file in (tmp_path / "lines").iterdir()) == 2000

@@ -32,6 +32,7 @@ from penstock.engine.errors import (
     JobFailedError,
     UserCodeError,
 )
+from penstock.engine.job.handle import JobHandle
 from tests.actors.spark.conftest import Environment, on_spark
 from tests.actors.spark.leftovers import nothing_left
 
@@ -163,7 +164,7 @@ def test_a_cancelled_job_shows_no_files(spark: Environment, tmp_path: Path) -> N
     source = env.from_source(DataGenSource({"n": Sequence()}, rows=20), "rows")
     source.map(lambda row: run_once(gate, row)).sink_to(FileSink(str(tmp_path / "files"), "csv"))
     job = env.submit("cancelled", mode="batch")
-    await_gate(gate)
+    await_gate(gate, job)
     # Spark tells a task a moment after it has begun.
     while not (stages := job.progress()) or not stages[0].active:
         threading.Event().wait(0.05)
@@ -185,11 +186,11 @@ def run_once(gate: Path, row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def await_gate(gate: Path) -> int:
-    for _ in range(400):
+def await_gate(gate: Path, job: JobHandle) -> int:
+    for _ in range(2400):
         if gate.exists():
             return int(gate.read_text())
-        threading.Event().wait(0.05)
+        assert job.pump(0.05), "the job ended before its first row"
     raise AssertionError("the job has not come to its first row")
 
 
@@ -204,7 +205,7 @@ def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp
         FileSink(str(tmp_path / "files"), "csv")
     )
     job = env.submit("killed", mode="batch")
-    worker = psutil.Process(await_gate(gate))
+    worker = psutil.Process(await_gate(gate, job))
     killed = worker if process == "worker" else worker.parent().parent()
     assert ("java" in killed.name()) is (process == "executor")
     killed.kill()

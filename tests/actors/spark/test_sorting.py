@@ -113,7 +113,7 @@ def test_all_rows_are_there_in_order_though_the_executor_is_killed_behind_the_so
     rows.map(lambda row: run_once(gate, row), returns={"n": "int64"}).sink_to(FileSink(files, "parquet"))
     assert natively(env) == 1
     job = env.submit("killed", mode="batch")
-    executor = psutil.Process(await_gate(gate)).parent().parent()
+    executor = psutil.Process(await_gate(gate, job)).parent().parent()
     assert "java" in executor.name()
     # What it had shuffled is lost with it.
     executor.kill()
