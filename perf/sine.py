@@ -51,7 +51,7 @@ _PERIODS: Final = 2
 _PERIOD_SECONDS: Final = {"period 300 s": 300, "period 100 s": 100}
 """By variant."""
 _LONGEST: Final = 300
-_KEYS: Final = 500
+_KEYS: Final = 2_000
 _PARTITIONS: Final = 8
 _WINDOW_MS: Final = 5_000
 _EVENTS, _WINDOWS = "events", "windows"

@@ -1,7 +1,7 @@
 """How many subtasks one task should have, by its figures; whether it gets them is decided elsewhere.
 
-Source: "Autoscaler" of the Flink Kubernetes operator; the numbers of subtasks that divide key groups evenly are taken
-where that costs little, as Flink does.
+Source: "Autoscaler" of the Flink Kubernetes operator. Flink takes a number of subtasks that divides the key groups
+evenly where one is near; here the fullest subtask's share of them decides, so that no more are taken than that needs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from penstock.engine.autoscaler.evaluation import JobFigures, TaskFigures
 from penstock.engine.autoscaler_config import AutoscalerConfig
 
-_EVEN_COSTS: Final = 1.2
-"""An even division may take so many times the subtasks that are needed."""
+_MORE_THAN_ITS_SHARE: Final = 1.05
+"""The fullest subtask may get so many times what it is to take: there is room above the utilization aimed at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,34 @@ def advise(figures: TaskFigures, job: JobFigures, rescale_seconds: float, config
 def _parallelism(factor: float, figures: TaskFigures, config: AutoscalerConfig) -> int:
     task, now = figures.task, figures.task.parallelism
     # One that is beyond the bounds is not forced into them.
-    least, most = min(now, config.min_parallelism), min(task.most, max(now, config.max_parallelism))
-    needed = min(max(math.ceil(round(now * factor, 6)), least, 1), most)
-    return even(needed, task.divides, most)
+    lowest, most = min(now, config.min_parallelism), min(task.most, max(now, config.max_parallelism))
+    return max(least(worth(now, task.divides) * factor, task.divides, most), lowest)
 
 
-def even(needed: int, divides: int, most: int) -> int:
-    """The least number of subtasks from `needed` on that divides so many key groups evenly, where that costs little.
+def least(needed: float, divides: int, most: int) -> int:
+    """The least number of subtasks of which the fullest gets no more than its part, when `needed` share the work.
+
+    Args:
+        needed: subtasks, were the work divided evenly.
+        divides: the key groups, or splits, that are shared out; 0: nothing of the kind.
+        most: subtasks; where these are too few, as many as make a difference.
 
     Example:
-        >>> even(7, 128, 100), even(5, 128, 100), even(5, 0, 100)
-        (8, 5, 5)
+        >>> least(6.2, 128, 100), least(5, 8, 100), least(5, 0, 100), least(200, 128, 127)
+        (7, 8, 5, 64)
     """
-    affordable = range(needed, min(most, divides, int(needed * _EVEN_COSTS)) + 1)
-    return next((one for one in affordable if divides % one == 0), needed)
+    enough = min(needed / _MORE_THAN_ITS_SHARE, worth(most, divides))
+    return next(one for one in range(max(1, math.ceil(round(enough, 6))), most + 1) if worth(one, divides) >= enough)
+
+
+def worth(subtasks: int, divides: int) -> float:
+    """How many subtasks would do the same if key groups could be shared out in parts.
+
+    Example:
+        >>> worth(3, 8), worth(4, 8), worth(7, 8), worth(8, 8), worth(5, 0)
+        (2.6666666666666665, 4.0, 4.0, 8.0, 5)
+    """
+    return divides / math.ceil(divides / subtasks) if divides else subtasks
 
 
 def _reason(figures: TaskFigures, wanted: int, lag_seconds: float) -> str:
