@@ -43,6 +43,7 @@ _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
+_STARTING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
 
 
 def check_serializable(graph: PhysicalGraph) -> None:
@@ -312,7 +313,7 @@ class RayJob(JobHandle):
             if status is JobStatus.RESTARTING and info.restart_history:
                 cause = info.restart_history[-1].cause.partition("\n")[0]
                 tell(f"job {self.name} failed at its start, which is tried again: {cause}")
-            if status not in (JobStatus.CREATED, JobStatus.DEPLOYING) and not status.ended:
+            if status not in _STARTING and not status.ended:
                 return status
             if waiting_for not in (None, told):
                 tell(f"waiting for {waiting_for}")
@@ -394,21 +395,25 @@ class RayJob(JobHandle):
         return self.control.info()
 
     def checkpoint(self) -> str:
-        return str(self._ask(self._manager.checkpoint.remote()))
+        return str(self._ask(self._manager.checkpoint))
 
     def savepoint(self, directory: str | None = None) -> str:
-        return str(self._ask(self._manager.savepoint.remote(directory)))
+        return str(self._ask(self._manager.savepoint, directory))
 
     def stop(self, directory: str | None = None) -> str:
-        return str(self._ask(self._manager.stop.remote(directory)))
+        return str(self._ask(self._manager.stop, directory))
 
     def drain(self, directory: str | None = None) -> str:
-        return str(self._ask(self._manager.drain.remote(directory)))
+        return str(self._ask(self._manager.drain, directory))
 
     def rescale(self, parallelism: ParallelismRequest) -> float:
-        return float(self._ask(self._manager.rescale.remote(parallelism)))
+        return float(self._ask(self._manager.rescale, parallelism))
 
-    def _ask(self, call: ObjectRef[Any]) -> Any:
+    def _ask(self, method: Any, *arguments: object) -> Any:
+        """What the manager answers. It is asked once the job runs: who has submitted one need not know when that is."""
+        while self.status() in _STARTING and self._pump(_AGAIN_SECONDS):
+            pass
+        call = method.remote(*arguments)
         while not ray.wait([call], timeout=0)[0]:
             if not self._pump(_AGAIN_SECONDS):
                 break

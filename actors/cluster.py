@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import socket
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -61,6 +62,9 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Its workers start before they are needed, and have time to load what they need then.
     os.environ.setdefault("RAY_preload_python_modules", WARM_IMPORTS)
+    if not sys.stdout.isatty():
+        # What workers print goes into a file or to another program, which want no colours.
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     if address is not None:
         named = _checked(address)
         try:

@@ -233,3 +233,22 @@ def test_what_cannot_be_sent_is_named_by_its_operator() -> None:
     with pytest.raises(SerializationError, match="operator 'with a lock' cannot be sent to the cluster"):
         check_serializable(dataclasses.replace(graph, tasks=[dataclasses.replace(task, source=unsent)]))
     check_serializable(graph)
+
+
+def test_what_is_asked_of_a_job_that_starts_waits_until_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    statuses = ["created", "deploying", "running"]
+
+    def get(ref: Ref, timeout: float | None = None) -> Any:
+        assert ref.name == "status"
+        assert not client.manager.open("savepoint")
+        return statuses.pop(0)
+
+    def wait(refs: Sequence[Ref], **options: Any) -> tuple[Sequence[Ref], Sequence[Ref]]:
+        return (refs, []) if refs[0].name == "savepoint" else client._wait(refs)
+
+    monkeypatch.setattr("penstock.actors.client.ray.get", get)
+    monkeypatch.setattr("penstock.actors.client.ray.wait", wait)
+    monkeypatch.setattr(module, "answer_of", lambda call, *_: call.arguments)
+    assert client.job.savepoint("folder") == str(("folder",))
+    assert statuses == []

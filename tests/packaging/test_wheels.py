@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LARGEST_WHEEL = 2_000_000
+LARGEST_WHEEL = 2_500_000
 """Bytes."""
 
 RAY = """
