@@ -7,6 +7,7 @@ complete. Failures of the job, also of its manager, are no concern of the caller
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -39,10 +40,13 @@ from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, report
 
+_LOG = logging.getLogger(__name__)
 _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
+_SILENT_SECONDS: Final = 1.0
+"""After how long people are told what the end of a job waits for."""
 _STARTING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
 
 
@@ -369,10 +373,16 @@ class RayJob(JobHandle):
 
     def _ended_by(self, ends: Any, ending: ObjectRef[Any]) -> JobReport:
         """How the job ended when its manager was asked by `ends`, or, where that does not answer, had to go."""
-        deadline = time.monotonic() + _CANCEL_SECONDS
+        began = time.monotonic()
+        silent = True
         ends.remote()
-        while time.monotonic() < deadline and not is_lost():
+        while (waited := time.monotonic() - began) < _CANCEL_SECONDS and not is_lost():
             if not ray.wait([ending], timeout=_LOOK_SECONDS)[0]:
+                if silent and waited >= _SILENT_SECONDS:
+                    silent = False
+                    _LOG.warning(
+                        "job %r is being stopped; functions that are at work have some ten seconds to return", self.name
+                    )
                 continue
             try:
                 ended: JobReport = ray.get(ending)

@@ -211,9 +211,15 @@ def test_a_cancelled_job_ends_as_its_manager_says(monkeypatch: pytest.MonkeyPatc
         client.job.wait()
 
 
-def test_a_manager_that_does_not_answer_a_cancel_has_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manager_that_does_not_answer_a_cancel_has_to_go(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     client = Client(monkeypatch)
+    monkeypatch.setattr(module, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_CANCEL_SECONDS", 0.01)
     client.job.cancel()
+    (said,) = [record.message for record in caplog.records]
+    assert said.endswith("is being stopped; functions that are at work have some ten seconds to return")
     assert client.killed == [client.manager, client.job.job_id]
     assert client.job.status() is JobStatus.CANCELLED
 
