@@ -20,6 +20,7 @@ _KUBERNETES: Final = "RAY_ENABLE_K8S_TOKEN_AUTH"
 _SECONDS: Final = 3.0
 _METHOD: Final = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """The first thing that Ray itself asks."""
+_GOOD: Final = 0
 _UNAUTHENTICATED: Final = 16
 
 
@@ -33,9 +34,17 @@ def token_problem(host: str, port: int, is_local: bool) -> str | None:
     mode = os.environ.get(_MODE, "").lower()
     if mode not in _MODES or _KUBERNETES in os.environ:
         return None
+    answer = _code(host, port, None)
+    if answer == _GOOD and mode == _TOKEN_MODE:
+        return (
+            "it has no authentication token, and with RAY_AUTH_MODE=token this process refuses its calls; set "
+            "RAY_AUTH_MODE=disabled, or start the cluster anew with RAY_AUTH_MODE=token"
+        )
+    if answer != _UNAUTHENTICATED:
+        return None
     uses_token = mode == _TOKEN_MODE if mode else is_local
     token = _token() if uses_token else None
-    if not _is_refused(host, port, token):
+    if token is not None and _code(host, port, token) != _UNAUTHENTICATED:
         return None
     where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
     if token is not None:
@@ -60,9 +69,14 @@ def _token() -> str | None:
         return None
 
 
-def _is_refused(host: str, port: int, token: str | None) -> bool:
-    """Whether the answer to one call is that the token is wrong."""
+def wants_token(host: str, port: int) -> bool:
+    """Whether the cluster whose GCS answers there refuses calls without a token."""
+    return _code(host, port, None) == _UNAUTHENTICATED
+
+
+def _code(host: str, port: int, token: str | None) -> int | None:
+    """The status of one call; None: no answer."""
     try:
-        return call((host, port), _METHOD, b"", bearer(token), _SECONDS).code == _UNAUTHENTICATED
+        return call((host, port), _METHOD, b"", bearer(token), _SECONDS).code
     except OSError:
-        return False
+        return None

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import ray
 
-from penstock.actors.cluster_token import token_problem
+from penstock.actors import cluster_token as module
+from penstock.actors.cluster import ON_THIS_MACHINE, connect
+from penstock.actors.cluster_token import token_problem, wants_token
+from penstock.actors.grpc_call import Answer
 
 HERE = Path("~/.ray/auth_token").expanduser()
 """Where Ray keeps the token of the clusters that it starts."""
@@ -66,6 +71,40 @@ class TestACluster:
         monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "copied"))
         (tmp_path / "copied").write_text(right + "\n")
         assert token_problem(*gcs, is_local=False) is None
+
+
+class TestAClusterWithoutAToken:
+    """One that `ray start` began before there was a token here."""
+
+    @pytest.fixture(autouse=True)
+    def gcs(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "call", lambda *_: Answer(0, b""))
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "f" * 64)
+        monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+
+    def test_takes_whoever_sends_none(self) -> None:
+        assert token_problem("127.0.0.1", 6379, is_local=True) is None
+        assert not wants_token("127.0.0.1", 6379)
+
+    def test_cannot_be_used_by_a_process_that_wants_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RAY_AUTH_MODE", "token")
+        assert "set RAY_AUTH_MODE=disabled" in str(token_problem("127.0.0.1", 6379, is_local=True))
+
+    def test_is_connected_to_without_the_token_that_is_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Else this process would refuse the calls of the cluster, which then takes its job manager for orphaned."""
+        connected: list[tuple[str, str | None]] = []
+
+        def init(address: str, **options: object) -> None:
+            connected.append((address, os.environ.get("RAY_AUTH_MODE")))
+
+        with socket.create_server(("127.0.0.1", 0)) as server, patch.dict("os.environ"):
+            here = f"127.0.0.1:{server.getsockname()[1]}"
+            monkeypatch.delenv("RAY_ADDRESS", raising=False)
+            monkeypatch.setattr("ray.is_initialized", lambda: False)
+            monkeypatch.setattr("ray.init", init)
+            monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda folder: here)
+            connect(ON_THIS_MACHINE, 1)
+        assert connected == [(here, None)]
 
 
 @pytest.fixture
