@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from penstock.engine.errors import ColumnTypeError, MissingColumnError
 from penstock.engine.ordering import SortKey, check_sort_keys, row_order
 
+DATABASE = duckdb.connect(config={"threads": 1})
 FLOATS = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 2.0, math.inf, math.nan])
 TEXTS = st.sampled_from(["", "a", "B", "ab", "ß", "\uffff", "\U0001f600", "a\x00", "\x7f"])
 DAYS = st.dates(dt.date(1960, 1, 1), dt.date(2040, 1, 1))
@@ -102,8 +103,7 @@ def test_the_order_is_that_of_duckdb(rows: list[tuple[Any, Any]], down_x: bool, 
     )
     directions = {False: "asc nulls first", True: "desc nulls last"}
     text = f"x {directions[down_x]}, s {directions[down_s]}"
-    with duckdb.connect() as session:
-        expected = session.from_arrow(table).order(text).to_arrow_table()
+    expected = DATABASE.from_arrow(table).order(text).to_arrow_table()
     order = row_order([table.column("x"), table.column("s")], [SortKey("x", down_x), SortKey("s", down_s)])
     assert ranks(table.take(pa.array(order))) == ranks(expected)
 

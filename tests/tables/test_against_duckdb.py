@@ -12,6 +12,7 @@ import pytest
 
 from penstock import StreamEnvironment
 
+_DATABASE = duckdb.connect(config={"threads": 1})
 QUERIES = (
     "SELECT a, b FROM t WHERE a > 2 AND b IS NOT NULL OR c = 'x'",
     "SELECT a, COUNT(*) AS n, COUNT(b) AS m, SUM(b) AS s, MIN(c) AS lo, MAX(c) AS hi FROM t GROUP BY a",
@@ -77,10 +78,9 @@ def _tables(seed: int, rows: int | None = None) -> dict[str, pa.Table]:
 
 
 def _wanted(query: str, tables: dict[str, pa.Table]) -> Counter[tuple[Any, ...]]:
-    with duckdb.connect() as database:
-        for name, table in tables.items():
-            database.register(name, table)
-        return Counter(database.sql(query).fetchall())
+    for name, table in tables.items():
+        _DATABASE.register(name, table)
+    return Counter(_DATABASE.sql(query).fetchall())
 
 
 def _there(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
