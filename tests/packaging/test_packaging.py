@@ -76,6 +76,7 @@ def test_the_wheel_holds_every_module_as_a_real_file(wheels: dict[str, Path], or
     assert not [name for name, member in members.items() if stat.S_ISLNK(member.external_attr >> 16)]
 
 
+@pytest.mark.long("the test above: it holds the files which all other tests import")
 def test_every_module_of_the_wheel_from_the_sdist_imports(wheels: dict[str, Path], tmp_path: Path) -> None:
     unpacked = tmp_path / "site"
     with zipfile.ZipFile(wheels["from the sdist"]) as archive:

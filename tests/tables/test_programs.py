@@ -30,6 +30,8 @@ _PROGRAMS = {program["id"]: program for program in programs()}
 CLOCK = tuple(name for name, program in _PROGRAMS.items() if goes_by_clock(program))
 _RUN = sorted(_PROGRAMS.keys() - set(CLOCK) - OTHER.keys())
 _FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
+_WHOLE = [name for name in _RUN if name not in _FAILING]
+_LONG = pytest.mark.long("every fourth program; our own ones (test_own_programs.py), and random queries")
 
 
 def _run(env: StreamEnvironment, statement: str) -> None:
@@ -37,7 +39,7 @@ def _run(env: StreamEnvironment, statement: str) -> None:
     env.execute()
 
 
-@pytest.mark.parametrize("name", [name for name in _RUN if name not in _FAILING])
+@pytest.mark.parametrize("name", _WHOLE)
 def test_a_program_gives_what_it_gives_in_flink(name: str, tmp_path: Path) -> None:
     program = _PROGRAMS[name]
     before, after = run(program, tmp_path, parallelism=1)
@@ -51,7 +53,10 @@ def test_windows_of_the_clock_end_with_it(name: str, tmp_path: Path) -> None:
     check(program, {"Before": before, "After": after})
 
 
-@pytest.mark.parametrize("name", [name for name in _RUN if name not in _FAILING][::2])
+@pytest.mark.parametrize(
+    "name",
+    [name if number % 4 == 0 else pytest.param(name, marks=_LONG) for number, name in enumerate(_WHOLE)],
+)
 def test_parallelism_changes_nothing(name: str, tmp_path: Path) -> None:
     program = _PROGRAMS[name]
     before, after = run(program, tmp_path, parallelism=3)

@@ -21,7 +21,9 @@ LARGE = 50 << 20
 FORMAT = JsonFormat({"n": "int64"})
 
 
-@pytest.mark.parametrize("way", ["columnar", "documented"])
+@pytest.mark.parametrize(
+    "way", ["columnar", pytest.param("documented", marks=pytest.mark.long("what both ways give: test_columnar.py"))]
+)
 def test_a_record_of_fifty_megabytes_is_read(
     kafka: Kafka, new_topic: NewTopic, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from penstock.connectors.postgres.connection import connect
 from penstock.engine.connectors import Committable
 from penstock.engine.errors import RecordError
 from tests.connectors.postgres.tables import Database, breaking_wire, context, rows
+from tests.draws import drawn
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 Change = tuple[int, int, int]
@@ -68,7 +69,7 @@ def _check(database: Database, sink: PostgresSink, epochs: list[list[Change]]) -
         assert sorted(found) == sorted((key, value) for epoch in epochs for _, key, value in epoch)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     epochs=epochs,
     mode=st.sampled_from(["upsert", "append"]),

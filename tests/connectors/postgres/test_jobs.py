@@ -24,6 +24,7 @@ from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
 from tests.connectors.postgres.tables import Database
+from tests.draws import drawn
 
 ROWS = 60
 
@@ -81,7 +82,7 @@ def _manager(folder: Path, sink: FailingSink, rows: set[int], parallelism: int, 
     return LocalManager(env.program("job"), ManualClock(), random.Random(seed), JobFolder(store, "job"))
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     mode=st.sampled_from(["append", "upsert"]),
     seed=st.integers(0, 2**20),

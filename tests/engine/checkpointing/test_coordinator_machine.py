@@ -28,6 +28,7 @@ from penstock.engine.checkpointing.instructions import (
 )
 from penstock.engine.elements import Barrier, CheckpointMode, SnapshotKind
 from penstock.engine.errors import CheckpointError
+from tests.draws import drawn
 from tests.engine.checkpointing.coordinator_driver import CHECKPOINT, SAVEPOINT, SUSPEND, handle_of, paths_of
 
 PLACES: tuple[Place, ...] = ((1, 0), (1, 1), (2, 0))
@@ -456,5 +457,5 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
 TestCoordinatorMachine = CoordinatorMachine.TestCase
 TestCoordinatorMachine.settings = settings(
-    max_examples=150, stateful_step_count=50, suppress_health_check=list(HealthCheck)
+    max_examples=drawn(60), stateful_step_count=50, suppress_health_check=list(HealthCheck)
 )

@@ -20,6 +20,7 @@ from penstock.engine.compiled.program import Program
 from penstock.engine.errors import GraphError, JobFailedError
 from penstock.engine.operators import compiled as compiled_operators
 from penstock.engine.operators.rows import RowFilterOperator, RowFlatMapOperator, RowMapOperator
+from tests.draws import drawn
 
 SCHEMA = pa.schema([("i", pa.int64()), ("s", pa.int8()), ("x", pa.float64()), ("b", pa.bool_()), ("t", pa.string())])
 FEE = 3
@@ -120,7 +121,7 @@ def outcome(stream_of: Callable[[ps.DataStream], ps.DataStream], rows: list[dict
 def test_maps_give_what_plain_python_gives(function: Any, returns: dict[str, str]) -> None:
     compiled = ps.compiled(function)
 
-    @settings(max_examples=25)
+    @settings(max_examples=drawn(12))
     @given(ROWS)
     def check(rows: list[dict[str, Any]]) -> None:
         plain = outcome(lambda stream: stream.map(function, returns=returns), rows)
@@ -153,7 +154,7 @@ def silent(row: dict[str, Any]) -> list[dict[str, Any]]:
 def test_flat_maps_give_what_plain_python_gives(function: Any) -> None:
     compiled, returns = ps.compiled(function), {"t": "string", "n": "int64"}
 
-    @settings(max_examples=25)
+    @settings(max_examples=drawn(12))
     @given(ROWS)
     def check(rows: list[dict[str, Any]]) -> None:
         plain = outcome(lambda stream: stream.flat_map(function, returns=returns), rows)
@@ -199,7 +200,7 @@ def test_flat_maps_that_are_not_compiled_are_refused(function: Any, message: str
         stream.flat_map(ps.compiled(function), returns={"n": "int64"})
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(12))
 @given(ROWS)
 def test_filters_give_what_plain_python_gives(rows: list[dict[str, Any]]) -> None:
     def kept(row: dict[str, Any]) -> bool:

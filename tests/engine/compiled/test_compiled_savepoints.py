@@ -16,6 +16,7 @@ from penstock.recovery import checkpoints
 from tests.engine.helpers import local_environment
 
 ROWS = 600
+LONG = pytest.mark.long("the same with the other backend; those are compared in tests/engine/state")
 RETURNS = {"k": "int64", "count": "int64", "longest": "string", "mean": "float64", "odd": "bool"}
 
 COLLECTED = {"k": "int64", "total": "int64", "count": "int64", "before": "string", "names": "int64"}
@@ -166,8 +167,15 @@ def ordered(rows: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
-@pytest.mark.parametrize(("first", "second"), [(PLAIN, COMPILED), (COMPILED, PLAIN)])
+@pytest.mark.parametrize(
+    ("first", "second", "backend"),
+    [
+        (PLAIN, COMPILED, "rocksdb"),
+        (COMPILED, PLAIN, "heap"),
+        pytest.param(PLAIN, COMPILED, "heap", marks=LONG),
+        pytest.param(COMPILED, PLAIN, "rocksdb", marks=LONG),
+    ],
+)
 def test_a_job_goes_from_one_to_the_other_by_a_savepoint(
     first: Functions,
     second: Functions,

@@ -14,10 +14,13 @@ from penstock.engine.compiled import translation
 from penstock.engine.compiled.emitting_program import EmittingProgram
 from penstock.engine.compiled.narrowing import Shown, shown_by
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from tests.draws import drawn
 from tests.engine.compiled.keyed_programs import ROWS, compiled, outcome, plain, sources
 
 # To make such a program smaller takes minutes: that which fails is shown as it is.
-SETTINGS = settings(max_examples=25, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=drawn(15), phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
+)
 FEW = settings(SETTINGS, max_examples=200, phases=[Phase.generate], derandomize=True, database=None)
 
 
