@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from penstock.tables.bind.aggregate_values import AggregateValues, aggregate_values
@@ -12,6 +11,7 @@ from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.syntax import is_aggregate, nodes_in
 from penstock.tables.bind.temporal_joins import as_of_join
+from penstock.tables.bind.unnested_queries import UnnestedQuery, beside_columns, unnested_query
 from penstock.tables.building import call, chain, converted
 from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
 from penstock.tables.functions.common_types import common_type
@@ -32,6 +32,9 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):
         return _unnest(binder, join, right, left, left_scope)
     if isinstance(right, q.DerivedTable) and right.lateral:
+        elements = unnested_query(right.query)
+        if elements is not None:
+            return _elements(binder, join, right, elements, (left, left_scope))
         parts = aggregate_values(binder, right.query)
         found = correlated(binder, right.query if parts is None else parts.query, left_scope)
         if found is not None:
@@ -64,7 +67,7 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
 def _ttl(binder: Queries, side: Scope) -> int | None:
     """What the hint STATE_TTL says of a side that is one table."""
     names = [member.name for member in side.members]
-    return binder.ttls.get(names[0]) if len(names) == 1 and names[0] is not None else None
+    return binder.hints.ttls.get(names[0]) if len(names) == 1 and names[0] is not None else None
 
 
 def joined_columns(left: Columns, right: Columns, kind: JoinKind) -> Columns:
@@ -162,12 +165,28 @@ def _beside(
         raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
     values = [ExpressionBinder(binder.source, scope).bind(item.value) for item in body.items]
     names = tuple(f"EXPR${i}" if item.alias is None else item.alias.name for i, item in enumerate(body.items))
-    node = _with_values(left, left.columns, values)
+    node = beside_columns(left, left.columns, values)
     both = _named_beside(binder, right, names, scope, node.columns)
     if join.condition is None or (isinstance(join.condition, n.BooleanLiteral) and join.condition.value):
         return node, both
     if join.kind == "LEFT":
         raise binder.source.unsupported(join.condition.at, "LEFT JOIN LATERAL of one row takes ON TRUE")
+    return Filter(node, _condition(binder, join.condition, both)), both
+
+
+def _elements(
+    binder: Queries, join: q.Join, right: q.DerivedTable, elements: UnnestedQuery, sides: tuple[PlanNode, Scope]
+) -> tuple[PlanNode, Scope]:
+    """Each row with what is made of the elements of its own, `LATERAL (SELECT y FROM UNNEST(a.x) AS u (y))`."""
+    left, scope = sides
+    if join.kind not in ("CROSS", "INNER", "LEFT"):
+        raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
+    node, names = elements.bound(binder, left, scope, outer=join.kind == "LEFT")
+    both = _named_beside(binder, right, names, scope, node.columns)
+    if join.condition is None or (isinstance(join.condition, n.BooleanLiteral) and join.condition.value):
+        return node, both
+    if join.kind == "LEFT":
+        raise binder.source.unsupported(join.condition.at, "LEFT JOIN LATERAL over UNNEST takes ON TRUE")
     return Filter(node, _condition(binder, join.condition, both)), both
 
 
@@ -203,7 +222,7 @@ class _Lateral:
         if having is not None and not self._keeps_left:
             node = Filter(node, within.condition(having, "HAVING"))
         values = [within.bind(item) for item in (parts.values(width) if self._keeps_left else items)]
-        node = _with_values(node, columns[:width], values)
+        node = beside_columns(node, columns[:width], values)
         both = _named_beside(self.binder, self.right, parts.names, scope, node.columns)
         if self.join.condition is None:
             return node, both
@@ -214,7 +233,7 @@ class _Lateral:
             Conditional(c.type.with_nullable(True), ((condition, InputColumn(c.type, width + i)),), _null(c.type))
             for i, c in enumerate(node.columns[width:])
         ]
-        node = _with_values(node, columns[:width], kept)
+        node = beside_columns(node, columns[:width], kept)
         return node, Scope(both.members, node.columns)
 
     @property
@@ -237,14 +256,6 @@ def _named_beside(
         names = tuple(column.name for column in alias.columns)
     member = Member(None if alias is None else alias.name.name, len(scope.columns), names)
     return Scope((*scope.members, member), columns)
-
-
-def _with_values(node: PlanNode, own: Columns, values: Sequence[Expression]) -> PlanNode:
-    """The first columns of a node, and others behind them."""
-    names = unique_names([*(column.name for column in own), *(f"value${place}" for place in range(len(values)))])
-    kept = tuple(InputColumn(column.type, place) for place, column in enumerate(own))
-    added = (Column(name, value.type) for name, value in zip(names[len(own) :], values, strict=True))
-    return Project(node, (*kept, *values), (*own, *added))
 
 
 def _null(kind: SqlType) -> Expression:

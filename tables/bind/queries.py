@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.tables.bind.hints import Hints
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.catalog.catalog import Catalog
 from penstock.tables.catalog.connectors import Connectors
@@ -48,15 +49,15 @@ class Queries(Protocol):
         """The text, for errors."""
 
     @property
-    def ttls(self) -> Mapping[str, int]:
-        """How long rows of the tables in FROM live, in milliseconds, by the hint STATE_TTL."""
+    def hints(self) -> Hints:
+        """What the hints of the SELECT say of the tables in FROM."""
 
     @property
     def zone(self) -> str:
         """The session's time zone."""
 
-    def with_ttls(self, ttls: Mapping[str, int]) -> Queries:
-        """The same, for the FROM of a SELECT with this hint."""
+    def with_hints(self, hints: Hints) -> Queries:
+        """The same, for the FROM of a SELECT with these."""
 
     def query(self, query: q.Query) -> PlanNode:
         """The plan of a query."""

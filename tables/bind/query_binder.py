@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.engine.errors import SqlError
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
+from penstock.tables.bind.hints import NO_HINTS, Hints
 from penstock.tables.bind.joins import bind_join
 from penstock.tables.bind.match_binder import bind_match
 from penstock.tables.bind.ordering import check_ordered
@@ -79,18 +79,15 @@ def bind_view(view: CatalogView, context: QueryContext) -> PlanNode:
 class QueryBinder:
     """Binds one query and those in it."""
 
-    def __init__(
-        self, context: QueryContext, outer: Scope | None = None, ttls: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, context: QueryContext, outer: Scope | None = None, hints: Hints = NO_HINTS) -> None:
         self.context = context
         self.source = context.source
         self.outer = outer
-        self.ttls: Mapping[str, int] = ttls or {}
-        """How long rows of the tables in FROM live, by the hint STATE_TTL."""
+        self.hints = hints
 
-    def with_ttls(self, ttls: Mapping[str, int]) -> QueryBinder:
-        """The same, for the FROM of a SELECT with this hint."""
-        return QueryBinder(self.context, self.outer, ttls)
+    def with_hints(self, hints: Hints) -> QueryBinder:
+        """The same, for the FROM of a SELECT with these."""
+        return QueryBinder(self.context, self.outer, hints)
 
     @property
     def zone(self) -> str:

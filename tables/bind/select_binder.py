@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
-from penstock.engine.durations import parse_duration
-from penstock.engine.errors import ConfigurationError, nearest
 from penstock.tables import types as t
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.group_windows import GroupWindow, find_group_window
 from penstock.tables.bind.grouping import Grouping
+from penstock.tables.bind.hints import bind_hints
 from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.over_calls import OverCalls
 from penstock.tables.bind.queries import Queries
@@ -36,9 +34,6 @@ from penstock.tables.plan.nodes import (
     unique_names,
 )
 
-_HINTS: Final = ("STATE_TTL", "LOOKUP", "BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "MULTI_JOIN")
-"""STATE_TTL counts; the others say how a join is to be done, which is not theirs to choose here."""
-
 
 class SelectBinder:
     """Binds one SELECT."""
@@ -47,16 +42,15 @@ class SelectBinder:
         self._queries = queries
         self._source = queries.source
         self._select = select
+        self._hints = bind_hints(select.hints, self._source)
         self._decisive: tuple[n.Node, ...] = ()
         """What decides values of queries beside aggregates, so that it is one for all rows of a group."""
 
     def bind(self, order_by: tuple[n.OrderItem, ...], limits: tuple[int | None, int]) -> PlanNode:
         """The plan of the SELECT, in order and cut."""
         select = self._select
-        self._check_hints()
-        ttls = self._ttls()
-        node, scope = self._from(ttls)
-        self._check_tables(ttls, scope)
+        node, scope = self._from()
+        self._hints.check_names(scope, self._source)
         node, scope = self._with_values(node, scope)
         select = self._select
         if select.where is not None:
@@ -72,10 +66,10 @@ class SelectBinder:
             binder = ExpressionBinder(self._source, scope)
         return self._projected(node, scope, binder, order_by, limits)
 
-    def _from(self, ttls: Mapping[str, int]) -> tuple[PlanNode, Scope]:
+    def _from(self) -> tuple[PlanNode, Scope]:
         if self._select.source is None:
             return Values(((),), ()), Scope((), ())
-        return self._queries.with_ttls(ttls).relation(self._select.source)
+        return self._queries.with_hints(self._hints).relation(self._select.source)
 
     def _with_values(self, node: PlanNode, scope: Scope) -> tuple[PlanNode, Scope]:
         """The rows with the values of queries that stand in expressions; SELECT has their columns in their places."""
@@ -92,32 +86,6 @@ class SelectBinder:
             group_by = (*(group_by or ()), *beside) or group_by
         self._select = replace(select, where=where, items=items, having=having, group_by=group_by)
         return values.node, values.scope
-
-    # Hints
-
-    def _check_hints(self) -> None:
-        for hint in self._select.hints:
-            if hint not in _HINTS:
-                raise self._source.unsupported(
-                    self._select.at, f"the hint {hint} is not supported; there are {', '.join(_HINTS)}"
-                )
-
-    def _ttls(self) -> dict[str, int]:
-        """How long state lives, by the names of the tables that it is of."""
-        times = self._select.hints.get("STATE_TTL", {})
-        try:
-            return {name: parse_duration(time, "STATE_TTL") for name, time in times.items()}
-        except ConfigurationError as error:
-            raise self._source.invalid(self._select.at, str(error)) from None
-
-    def _check_tables(self, ttls: Mapping[str, int], scope: Scope) -> None:
-        names = [str(member.name) for member in scope.members]
-        for name in ttls:
-            if name not in names:
-                hint = nearest(name, names)
-                raise self._source.invalid(
-                    self._select.at, f"STATE_TTL names {name!r}{hint}, and FROM has {', '.join(names)}"
-                )
 
     # Groups
 
@@ -148,7 +116,7 @@ class SelectBinder:
     def _ttl(self, scope: Scope) -> int | None:
         """How long groups live, by the hint with the name of the only table; with several it is of their join."""
         names = [member.name for member in scope.members]
-        return self._ttls().get(str(names[0])) if len(names) == 1 else None
+        return self._hints.ttls.get(str(names[0])) if len(names) == 1 else None
 
     # SELECT's own columns
 

@@ -35,10 +35,10 @@ _PARAMETERS: Final[Mapping[str, tuple[tuple[str, ...], int]]] = {
     "HOP": (("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"), 4),
     "CUMULATE": (("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"), 4),
     "SESSION": (("DATA", "TIMECOL", "GAP"), 3),
-    "TO_CHANGELOG": (("INPUT", "OP", "OP_MAPPING"), 1),
-    "FROM_CHANGELOG": (("INPUT", "OP", "OP_MAPPING", "ERROR_HANDLING"), 1),
+    "TO_CHANGELOG": (("INPUT", "OP", "OP_MAPPING", "UID"), 1),
+    "FROM_CHANGELOG": (("INPUT", "OP", "OP_MAPPING", "ERROR_HANDLING", "UID"), 1),
 }
-"""Names of the parameters, and how many must be given."""
+"""Names of the parameters, and how many must be given. UID is taken: operators are known by what they compute."""
 TABLE_FUNCTIONS: Final = frozenset(_PARAMETERS)
 _OPERATIONS: Final = ("INSERT", "UPDATE_BEFORE", "UPDATE_AFTER", "DELETE")
 _DEFAULT_OP: Final = "op"

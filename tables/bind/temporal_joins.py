@@ -75,7 +75,9 @@ def as_of_join(
         return on_columns(values[part.index - width], lambda place: place + width)
 
     options = tuple(right.options.items())
-    return LookupJoin(kind, left, entry.name, options, physical, values, rewritten(condition, below), columns)
+    name = right.name.parts[-1].name if right.alias is None else right.alias.name.name
+    retry = binder.hints.lookups.get(name)
+    return LookupJoin(kind, left, entry.name, options, physical, values, rewritten(condition, below), columns, retry)
 
 
 def _parts(node: PlanNode) -> tuple[Columns, tuple[Expression, ...]]:

@@ -190,6 +190,12 @@ _OFTEN_NULL: Final = ("ELEMENT", "ARRAY_MAX", "ARRAY_MIN", "MAP_FROM_ENTRIES")
 """Those that have no value for some arrays that are not null."""
 
 
+def _only(values: list[Any]) -> Any:
+    if len(values) > 1:
+        raise ValueError(f"ELEMENT: the array has {len(values)} elements, and may have one")
+    return values[0] if values else None
+
+
 def _distinct(values: list[Any]) -> list[Any]:
     kept: list[Any] = []
     for value in values:
@@ -271,7 +277,7 @@ FUNCTIONS: Final = (
     ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True, coerce=_with_index),
     ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
     ScalarFunction("CARDINALITY", (s.MEMBERS,), always(t.INT), _cardinality),
-    _collection("ELEMENT", (_A,), _item, lambda v: v[0] if len(v) == 1 else None),
+    _collection("ELEMENT", (_A,), _item, _only),
     ScalarFunction(
         "ARRAY_CONTAINS", (_A, s.ANY), always(t.BOOLEAN), _with_null_values(lambda v, x: x in v), coerce=_with_element
     ),

@@ -113,8 +113,6 @@ _ACCEPTED: Final = {
     ORDERED: tuple(kind for kind in Kind if kind not in (*NESTED, Kind.VARIANT)),
     HASHED: (Kind.BOOLEAN, *t.NUMERIC, *t.CHARACTERS, *t.TEMPORAL),
 }
-_CAST_TO: Final = {TEXT: t.STRING}
-"""What a value of another type is cast to where that loses nothing or is Flink's implicit cast."""
 _TYPE_OF_NULL: Final = {
     TEXT: t.STRING,
     TEXT_OR_BYTES: t.STRING,
@@ -137,9 +135,6 @@ _TYPE_OF_NULL: Final = {
     ORDERED: t.NULL,
 }
 """What NULL is where nothing else says its type; for the others it has to be cast."""
-_IMPLICIT_FROM: Final = {
-    TEXT: (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ),
-}
 
 
 def accepts(parameter: str, given: SqlType) -> SqlType | None:
@@ -150,11 +145,7 @@ def accepts(parameter: str, given: SqlType) -> SqlType | None:
         return given
     if parameter == DOUBLE:
         return t.DOUBLE.with_nullable(given.nullable) if given.kind in t.NUMERIC else None
-    if given.kind in _ACCEPTED[parameter]:
-        return given
-    if given.kind in _IMPLICIT_FROM.get(parameter, ()):
-        return _CAST_TO[parameter].with_nullable(given.nullable)
-    return None
+    return given if given.kind in _ACCEPTED[parameter] else None
 
 
 class MisfitError(TypeError):

@@ -11,8 +11,17 @@ from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
 from penstock.tables import types as t
 from penstock.tables.building import call
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.loaded_tables import RenamedLookup
-from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn, conjuncts, on_columns
+from penstock.tables.catalog.loaded_tables import LoadedTable, RenamedLookup
+from penstock.tables.expressions import (
+    Conditional,
+    Constant,
+    Expression,
+    FunctionCall,
+    InputColumn,
+    columns_in,
+    conjuncts,
+    on_columns,
+)
 from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.changelogs import ToChangelogSpec
 from penstock.tables.lower.changing import Pairs, side_of
@@ -39,10 +48,12 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
     assert isinstance(entry, CatalogTable), "the binder has found it"
     table = entry.with_options(dict(node.options))
     width = len(node.left.columns)
-    keys, rest = _lookup_keys(node, width)
+    primary = frozenset(column.name for column in table.definition.primary_key)
+    keys, rest = _lookup_keys(node, width, primary)
     if not keys:
         raise GraphError(
-            f"a lookup of table {node.table!r} needs an equality of one of its columns with columns of the left side"
+            f"a lookup of table {node.table!r} needs an equality of one of its columns with columns of the left side, "
+            "or with a constant"
         )
     found = lowering.connectors.lookup(table, node.physical, tuple(keys))
     # In the table's own order, which need not be that of the condition.
@@ -63,7 +74,10 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
     condition = conjunction(rest)
     pairs = None if condition is None else Pairs(on_columns(condition, place), lowering.zone)
     how = "left" if node.kind is JoinKind.LEFT else "inner"
-    joined = left._add(LookupJoinSpec(renamed, sides, how, None, pairs), sides.bind(f"lookup of {node.table}"))
+    # What is read once does not come later.
+    retry = None if isinstance(found, LoadedTable) else node.retry
+    spec = LookupJoinSpec(renamed, sides, how, None, pairs, retry)
+    joined = left._add(spec, sides.bind(f"lookup of {node.table}"))
     first = width + number
     key = node.physical[[column.name for column in node.physical].index(names[0])]
     is_there = call("IS_NOT_NULL", InputColumn(key.type.with_nullable(True), first + node.physical.index(key)))
@@ -74,8 +88,13 @@ def lower_lookup_join(lowering: Lowering, node: p.LookupJoin) -> DataStream:
     return lowering.projected(joined, tuple(own), node.columns)
 
 
-def _lookup_keys(node: p.LookupJoin, width: int) -> tuple[dict[str, Expression], list[Expression]]:
-    """What each key column of the table must be equal to, over the left side; and the other conditions."""
+def _lookup_keys(
+    node: p.LookupJoin, width: int, primary: frozenset[str]
+) -> tuple[dict[str, Expression], list[Expression]]:
+    """What each key column of the table must be equal to, over the left side; and the other conditions.
+
+    Constants are keys of columns of the primary key, and where there is no other key.
+    """
     pairs, rest = equal_expressions(conjuncts(node.condition), width)
     keys: dict[str, Expression] = {}
     for one, other in pairs:
@@ -84,7 +103,27 @@ def _lookup_keys(node: p.LookupJoin, width: int) -> tuple[dict[str, Expression],
             rest.append(call("=", one, on_columns(other, lambda place: place + width)))
         else:
             keys[name] = one
+    constants = {}
+    for condition in rest:
+        found = _constant_key(condition, node, width)
+        if found is not None:
+            constants[found[0]] = (condition, found[1])
+    for name, (condition, value) in constants.items():
+        if name not in keys and (name in primary or not keys.keys() - constants.keys()):
+            keys[name] = value
+            rest.remove(condition)
     return keys, rest
+
+
+def _constant_key(condition: Expression, node: p.LookupJoin, width: int) -> tuple[str, Expression] | None:
+    """The column of the table that a condition compares with a constant, and that; None for other conditions."""
+    if not isinstance(condition, FunctionCall) or condition.name != "=":
+        return None
+    one, other = condition.arguments
+    column, value = (one, other) if isinstance(one, InputColumn) else (other, one)
+    if not isinstance(column, InputColumn) or column.index < width or columns_in(value):
+        return None
+    return (node.physical[column.index - width].name, value) if column.type.same_as(value.type) else None
 
 
 def _if(condition: Expression, value: Expression, kind: t.SqlType) -> Expression:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from penstock.tables.parse.cursor import Cursor
+from penstock.tables.parse.queries import Hint
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import Token, TokenKind
 
 
-def parse_hint(token: Token, source: SqlText) -> dict[str, dict[str, str]]:
-    """The options of each hint in the token, by its name in capitals; names without a value have an empty one.
+def parse_hint(token: Token, source: SqlText) -> list[Hint]:
+    """The hints in the token, in their order.
 
     Raises:
         SqlSyntaxError: it is not written as hints are.
@@ -16,10 +17,10 @@ def parse_hint(token: Token, source: SqlText) -> dict[str, dict[str, str]]:
     # Blanks stand for what goes before, so that places are those of the whole text.
     begin = token.at + len("/*+")
     cursor = Cursor(SqlText("".join(c if c == "\n" else " " for c in source.text[:begin]) + token.text))
-    hints: dict[str, dict[str, str]] = {}
+    hints = []
     while not cursor.ended:
-        name = cursor.identifier("the name of a hint").name.upper()
-        hints[name] = dict(cursor.in_brackets(lambda: _option(cursor))) if cursor.sees("(") else {}
+        at, name = cursor.at, cursor.identifier("the name of a hint").name.upper()
+        hints.append(Hint(at, name, dict(cursor.in_brackets(lambda: _option(cursor))) if cursor.sees("(") else {}))
         cursor.accept(",")
     return hints
 

@@ -112,11 +112,19 @@ class GroupingSets(Node):
 
 
 @dataclass(frozen=True, slots=True)
+class Hint(Node):
+    """`NAME('key' = 'value')` in a hint: the name in capitals; options without a value have an empty one."""
+
+    name: str
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Select(Node):
     """`SELECT ... FROM ... WHERE ... GROUP BY ... HAVING ...`.
 
     Args:
-        hints: by name, in capitals: the options inside.
+        hints: in their order.
         windows: of the clause WINDOW, by name.
         qualify: a condition on what OVER gives.
     """
@@ -129,7 +137,7 @@ class Select(Node):
     windows: tuple[tuple[Identifier, Over], ...] = ()
     qualify: Node | None = None
     distinct: bool = False
-    hints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    hints: tuple[Hint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

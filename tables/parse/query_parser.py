@@ -115,9 +115,9 @@ class QueryParser:
 
     def _select(self) -> q.Select:
         cursor, at = self.cursor, self.cursor.take().at
-        hints = {}
+        hints: list[q.Hint] = []
         while cursor.token.kind is TokenKind.HINT:
-            hints.update(parse_hint(cursor.take(), cursor.source))
+            hints += parse_hint(cursor.take(), cursor.source)
         distinct = cursor.accept("DISTINCT")
         if not distinct:
             cursor.accept("ALL")
@@ -128,7 +128,7 @@ class QueryParser:
         having = self.expressions.expression() if cursor.accept("HAVING") else None
         windows = cursor.listed(self._window) if cursor.accept("WINDOW") else ()
         qualify = self.expressions.expression() if cursor.accept("QUALIFY") else None
-        return q.Select(at, items, source, where, group_by, having, windows, qualify, distinct, hints)
+        return q.Select(at, items, source, where, group_by, having, windows, qualify, distinct, tuple(hints))
 
     def _select_item(self) -> q.SelectItem:
         at = self.cursor.at
@@ -274,9 +274,9 @@ class QueryParser:
         name = cursor.name("a table, a query in brackets or a table function")
         options: dict[str, str] = {}
         while cursor.token.kind is TokenKind.HINT:
-            for hint, values in parse_hint(cursor.take(), cursor.source).items():
-                if hint == "OPTIONS":
-                    options.update(values)
+            for hint in parse_hint(cursor.take(), cursor.source):
+                if hint.name == "OPTIONS":
+                    options.update(hint.options)
         as_of = None
         if cursor.accept("FOR"):
             cursor.expect("SYSTEM_TIME", "AS", "OF", where="behind FOR")

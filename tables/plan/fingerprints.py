@@ -13,12 +13,14 @@ from dataclasses import fields, is_dataclass
 from typing import Final
 
 from penstock.tables.expressions import UserCall
-from penstock.tables.plan.nodes import PlanNode, Scan, inputs_of
+from penstock.tables.plan.nodes import LookupJoin, PlanNode, Scan, inputs_of
 from penstock.tables.types import SqlType
 
 FORMAT: Final = 1
 """The version of the text; uids begin with it."""
 _DIGITS: Final = 12
+_HOW: Final[Mapping[type, frozenset[str]]] = {Scan: frozenset({"options", "bounded"}), LookupJoin: frozenset({"retry"})}
+"""What says only how rows are come by."""
 _INPUTS: Final = frozenset({"input", "left", "right", "inputs_"})
 
 
@@ -45,7 +47,7 @@ def digest(*parts: str) -> str:
 
 def _own(node: PlanNode) -> list[str]:
     """What a node is beside its inputs."""
-    left_out = _INPUTS | ({"options", "bounded"} if isinstance(node, Scan) else frozenset())
+    left_out = _INPUTS | _HOW.get(type(node), frozenset())
     return [f"{field.name}={_text(getattr(node, field.name))}" for field in fields(node) if field.name not in left_out]
 
 

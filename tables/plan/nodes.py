@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
+from penstock.engine.operators.joins.lookup_join import LookupRetry
 from penstock.tables.expressions import Expression
 from penstock.tables.parse.statements import OnConflict
 from penstock.tables.plan.row_references import RowMatch
@@ -306,6 +307,7 @@ class LookupJoin:
         physical: the columns that its connector gives.
         values: what the right side has in the result, over `physical`.
         condition: over the columns of the left, then `physical`.
+        retry: of lookups that find nothing, by the hint.
     """
 
     kind: JoinKind
@@ -316,6 +318,7 @@ class LookupJoin:
     values: tuple[Expression, ...]
     condition: Expression
     columns: Columns
+    retry: LookupRetry | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -475,4 +475,63 @@ _KEPT = (
     ),
 )
 
-PROGRAMS = (*_LIMITS, *_WINDOWS, *_CHANGELOGS, *_QUANTIFIED, *_KEPT)
+_COLLECTIONS = source(
+    "baskets",
+    ["who STRING", "items ARRAY<ROW<item STRING, n INT>>", "tags MAP<STRING, INT>", "words MULTISET<STRING>"],
+    [("Bob", [["pen", 1], ["cup", 2]], [("a", 1), ("b", 2)], [("x", 2)]), ("Nil", None, None, None)],
+    [("Ann", [["hat", 3]], [("c", None)], [("y", 1)])],
+)
+_ELEMENTS = tuple(
+    _program(
+        name,
+        _COLLECTIONS,
+        sink(["who STRING", *columns], before, after),
+        f"INSERT INTO sink_t SELECT who, {selected} FROM baskets {joined}",
+    )
+    for name, columns, selected, joined, before, after in (
+        (
+            "elements-with-their-numbers",
+            ["item STRING", "n INT", "place INT"],
+            "item, n, place",
+            "CROSS JOIN UNNEST(items) WITH ORDINALITY AS u (item, n, place)",
+            ["Bob, pen, 1, 1", "Bob, cup, 2, 2"],
+            ["Ann, hat, 3, 1"],
+        ),
+        (
+            "entries-of-maps",
+            ["k STRING", "v INT"],
+            "k, v",
+            "LEFT JOIN UNNEST(tags) AS u (k, v) ON TRUE",
+            ["Bob, a, 1", "Bob, b, 2", "Nil, null, null"],
+            ["Ann, c, null"],
+        ),
+        ("elements-of-multisets", ["word STRING"], "u.*", ", UNNEST(words) AS u", ["Bob, x", "Bob, x"], ["Ann, y"]),
+        (
+            "a-query-over-the-elements-of-each-row",
+            ["item STRING", "m INT"],
+            "m.item, m.m",
+            "CROSS JOIN LATERAL (SELECT UPPER(item), n + CHAR_LENGTH(who) FROM UNNEST(items) WHERE n > 1) "
+            "AS m (item, m)",
+            ["Bob, CUP, 5"],
+            ["Ann, HAT, 6"],
+        ),
+        (
+            "a-query-of-elements-that-keeps-rows-without-any",
+            ["item STRING", "n INT"],
+            "item, n",
+            "LEFT JOIN LATERAL (SELECT * FROM UNNEST(items)) ON TRUE",
+            ["Bob, pen, 1", "Bob, cup, 2", "Nil, null, null"],
+            ["Ann, hat, 3"],
+        ),
+        (
+            "a-query-of-elements-with-names-of-its-own",
+            ["n INT"],
+            "n + 1",
+            ", LATERAL (SELECT who AS n FROM UNNEST(items) AS u (item, who))",
+            ["Bob, 2", "Bob, 3"],
+            ["Ann, 4"],
+        ),
+    )
+)
+
+PROGRAMS = (*_LIMITS, *_WINDOWS, *_CHANGELOGS, *_QUANTIFIED, *_KEPT, *_ELEMENTS)

@@ -223,6 +223,13 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     ),
     (
         SqlUnsupportedError,
+        "SELECT 1 FROM (VALUES ARRAY[1]) t (a) LEFT JOIN LATERAL (SELECT b FROM UNNEST(a) u (b) WHERE b > 1) ON TRUE",
+        58,
+        "LEFT JOIN LATERAL over UNNEST takes its columns alone",
+    ),
+    (SqlValidationError, "SELECT UPPER(DATE '2024-01-31')", 14, "UPPER takes a text here, not DATE NOT NULL; cast it"),
+    (
+        SqlUnsupportedError,
         "SELECT x FROM orders RIGHT JOIN LATERAL (SELECT id + 1 AS x) AS b ON TRUE",
         33,
         "RIGHT JOIN with LATERAL has no meaning",

@@ -392,7 +392,9 @@ def test_fields_of_a_row_in_brackets() -> None:
     assert value("(ROW(x, 'a')).EXPR$1") == "a"
 
 
-@pytest.mark.parametrize("expression", ["1 / (x - 1)", "CAST('abc' || CAST(x AS STRING) AS INT)"])
+@pytest.mark.parametrize(
+    "expression", ["1 / (x - 1)", "CAST('abc' || CAST(x AS STRING) AS INT)", "ELEMENT(ARRAY[x, x])"]
+)
 def test_a_value_that_cannot_be_computed_fails_the_job_with_the_row(expression: str) -> None:
     with pytest.raises((JobFailedError, PenstockError), match="in row"):
         value(expression)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
+from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.errors import PenstockError
+from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.loaded_tables import RenamedLookup
+from penstock.tables.plan.nodes import Columns
 
 _RATES = [
     ("EUR", 114, "2024-01-01 00:00:01"),
@@ -100,6 +105,76 @@ def test_a_lookup_finds_what_the_table_holds(env: StreamEnvironment) -> None:
 def test_what_has_no_versions_is_refused(env: StreamEnvironment, join: str, said: str) -> None:
     with pytest.raises(PenstockError, match=said):
         _rows(env, f"SELECT p.amount FROM payments p {join}")
+
+
+_LATE: Final = "'retry-predicate' = 'lookup_miss', 'retry-strategy' = 'fixed_delay', 'fixed-delay' = '10s'"
+
+
+@dataclass
+class _Slow:
+    """A connector whose tables have a row from the third lookup on."""
+
+    name: str = "slow"
+    asked: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return {}
+
+    def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        return _SlowTable(self, table.name)
+
+
+class _SlowTable(LookupTable):
+    schema = pa.schema({"id": pa.int32()})
+    keys = ("id",)
+
+    def __init__(self, connector: _Slow, name: str) -> None:
+        self._connector, self._name = connector, name
+
+    def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        self._connector.asked[self._name] += 1
+        return keys if self._connector.asked[self._name] > 2 else keys.slice(0, 0)
+
+
+def test_each_lookup_is_made_again_as_its_own_hint_says() -> None:
+    env = StreamEnvironment(runtime="local", clock=ManualClock(0))
+    slow = _Slow()
+    env.tables.register_connector(slow)
+    for name in ("a", "b", "c"):
+        env.sql(f"CREATE TABLE {name} (id INT) WITH ('connector' = 'slow')")
+    env.sql("CREATE VIEW calls AS SELECT n, PROCTIME() AS now FROM (VALUES 7) AS t (n)")
+    hints = [
+        f"LOOKUP('table' = '{name}', {_LATE}, 'max-attempts' = '{attempts}')"
+        for name, attempts in (("a", 5), ("second", 1))
+    ]
+    query = (
+        f"SELECT /*+ {', '.join(hints)}, LOOKUP('table' = 'c', 'async' = 'true') */ a.id, second.id, c.id FROM calls "
+        "LEFT JOIN a FOR SYSTEM_TIME AS OF now ON a.id = n LEFT JOIN b FOR SYSTEM_TIME AS OF now AS second "
+        "ON second.id = n LEFT JOIN c FOR SYSTEM_TIME AS OF now ON c.id = n"
+    )
+    assert _rows(env, query) == Counter([(7, None, None)])
+    assert slow.asked == Counter(a=3, b=2, c=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("'table' = 'rate'", "LOOKUP names 'rate', and FROM has p, r"),
+        ("'async' = 'true'", "LOOKUP lacks 'table'"),
+        ("'table' = 'r', 'delay' = '1s'", "LOOKUP has no option 'delay'"),
+        ("'table' = 'r', 'capacity' = '0'", "'capacity' of LOOKUP is a whole number of 1 or more, not '0'"),
+        ("'table' = 'r', 'max-attempts' = '3'", "LOOKUP lacks 'retry-predicate'"),
+    ],
+)
+def test_hints_that_say_nothing_are_refused(env: StreamEnvironment, options: str, said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        _rows(env, f"SELECT /*+ LOOKUP({options}) */ p.amount FROM payments p {JOIN.format(t='rates', time='now')}")
+
+
+def test_a_lookup_may_be_by_constants(env: StreamEnvironment) -> None:
+    join = "JOIN rates FOR SYSTEM_TIME AS OF p.now AS r ON r.currency = 'YEN' AND p.amount > r.rate"
+    assert _rows(env, f"SELECT p.amount, r.rate FROM payments p {join}") == Counter([(2, 1), (3, 1), (9, 1)])
 
 
 class _Users(LookupTable):

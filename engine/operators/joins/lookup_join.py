@@ -31,6 +31,19 @@ from penstock.engine.row_numbers import groups_of
 
 
 @dataclass(frozen=True, slots=True)
+class LookupRetry:
+    """Keys without a row in the table are looked up again, so that rows may come later than those that need them.
+
+    Args:
+        attempts: how often, behind the first lookup.
+        delay_ms: how long to wait before each; the rows behind, and checkpoints, wait as well.
+    """
+
+    attempts: int
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class LookupJoinSpec(OperatorSpec):
     """Creates the operator that looks rows up in `table`.
 
@@ -40,6 +53,7 @@ class LookupJoinSpec(OperatorSpec):
         how: `"inner"`, or `"left"` to keep rows that the table does not have.
         cache: keeps looked-up rows; None asks the table for each batch.
         condition: says of pairs, with the columns of the result, which meet; null counts as false. None: all do.
+        retry: of keys that the table does not have; None takes its first answer.
     """
 
     table: LookupTable
@@ -47,6 +61,7 @@ class LookupJoinSpec(OperatorSpec):
     how: str = "inner"
     cache: LookupCache | None = None
     condition: Callable[[pa.RecordBatch], pa.BooleanArray] | None = None
+    retry: LookupRetry | None = None
 
     def create(self) -> LookupJoin:
         return LookupJoin(self)
@@ -149,7 +164,7 @@ class LookupJoin(Operator):
         if not keys.num_rows:
             return pa.RecordBatch.from_pylist([], schema=self._schema), np.empty(0, np.int64), np.empty(0, np.int64)
         if self.cache is None:
-            rows, lengths = self._ask(keys)
+            rows, lengths = self._found(keys)
             return rows, np.cumsum(lengths) - lengths, lengths
         # Times as numbers: Python's own have no nanoseconds.
         columns = [key_codes([c]).tolist() if codes_are_keys([c.type]) else c.to_pylist() for c in keys.columns]
@@ -162,11 +177,27 @@ class LookupJoin(Operator):
         asked = np.flatnonzero(lengths < 0)
         if not len(asked):
             return found, begins, lengths
-        rows, counts = self._ask(keys.take(pa.array(asked)))
+        rows, counts = self._found(keys.take(pa.array(asked)))
         begins[asked] = found.num_rows + np.cumsum(counts) - counts
         lengths[asked] = counts
         self.cache.add([values[index] for index in asked.tolist()], counts, rows, now_ms)
         return concat_record_batches([found, rows]), begins, lengths
+
+    def _found(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s]:
+        """As `_ask`, and again for keys without a row, as the retry says."""
+        rows, counts = self._ask(keys)
+        retry, clock = self._join.retry, self._context.clock
+        for _ in range(0 if retry is None else retry.attempts):
+            missing = np.flatnonzero(counts == 0)
+            if retry is None or not len(missing):
+                break
+            clock.wait_until(clock.monotonic() + retry.delay_ms / 1000)
+            more, found = self._ask(keys.take(pa.array(missing)))
+            key_of = np.concatenate([np.repeat(np.arange(len(counts)), counts), np.repeat(missing, found)])
+            counts[missing] = found
+            order = np.argsort(key_of, kind="stable")
+            rows = concat_record_batches([rows, more]).take(pa.array(order))
+        return rows, counts
 
     def _ask(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s]:
         """The table's rows for distinct keys, in the order of the keys, and how many each key has."""

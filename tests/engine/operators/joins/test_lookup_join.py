@@ -16,7 +16,7 @@ from penstock.engine.errors import ColumnTypeError, ConfigurationError, MissingC
 from penstock.engine.operators.join_columns import JoinColumns, JoinSide
 from penstock.engine.operators.joins import lookup_join, row_log
 from penstock.engine.operators.joins.lookup_cache import LookupCache
-from penstock.engine.operators.joins.lookup_join import LookupJoinSpec
+from penstock.engine.operators.joins.lookup_join import LookupJoinSpec, LookupRetry
 from penstock.engine.operators.joins.lookup_tables import ArrowTable, DictTable
 from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import JoinJob, all_codes_equal, copied_rows
@@ -53,10 +53,16 @@ class Asked(LookupTable):
         self.log.append("close")
 
 
-def job(table: LookupTable, how: str = "inner", cache: LookupCache | None = None, on: Any = None) -> JoinJob:
+def job(
+    table: LookupTable,
+    how: str = "inner",
+    cache: LookupCache | None = None,
+    on: Any = None,
+    retry: LookupRetry | None = None,
+) -> JoinJob:
     pairs = on or {"k": "id"}
     columns = JoinColumns(JoinSide(tuple(pairs), None), JoinSide(tuple(pairs.values()), table.schema))
-    return JoinJob(LookupJoinSpec(table, columns, how, cache), (tuple(pairs), ()))
+    return JoinJob(LookupJoinSpec(table, columns, how, cache, retry=retry), (tuple(pairs), ()))
 
 
 def send(join: JoinJob, *keys: int | None) -> list[tuple[Any, ...]]:
@@ -100,6 +106,26 @@ def test_rows_nobody_asked_for_and_other_columns_are_ignored() -> None:
 
     for cache in (None, LookupCache()):
         assert send(job(Chatty([], []), cache=cache), 1, 5) == [(1, 0, "y")]
+
+
+class _Late(Asked):
+    """A table whose second row comes behind the second lookup."""
+
+    def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch | pa.Table:
+        found = super().lookup(keys)
+        if len(self.log) == 3:
+            self.rows = [*self.rows, (1, "late"), (1, "later")]
+        return found
+
+
+def test_keys_without_a_row_are_asked_for_again_and_rows_stay_in_order() -> None:
+    log: list[Any] = []
+    join = job(_Late([(2, "b")], log), "left", retry=LookupRetry(3, 10_000))
+    before = join.clock.monotonic()
+    wanted = [(9, 0, None), (1, 1, "late"), (1, 1, "later"), (2, 2, "b"), (1, 3, "late"), (1, 3, "later")]
+    assert send(join, 9, 1, 2, 1) == wanted
+    assert log[1:] == [[9, 1, 2], [9, 1], [9, 1], [9]]
+    assert join.clock.monotonic() - before == 30.0
 
 
 def test_an_error_of_the_table_says_which_keys_were_asked_for() -> None:
