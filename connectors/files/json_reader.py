@@ -26,6 +26,7 @@ from penstock.connectors.files.readers import (
     widen_inferred,
 )
 from penstock.connectors.json.layouts import Layouts
+from penstock.connectors.json.maps import MapTexts
 from penstock.connectors.json.types import from_wire, wire_type
 from penstock.connectors.records.batches import decode_whole
 from penstock.connectors.records.kept import with_kept
@@ -107,6 +108,7 @@ class _Parser:
             explicit_schema=self._wire, unexpected_field_behavior="ignore" if columns.declared else "error"
         )
         self._layouts = Layouts(self._wire, unknown_fields=columns.declared)
+        self._maps = MapTexts(columns.schema)
 
     def parse(self, block: bytes, first_line: int) -> pa.RecordBatch:
         """The rows of `block`, which starts with line number `first_line`."""
@@ -166,10 +168,17 @@ class _Parser:
         """
         if not objects:
             return pa.RecordBatch.from_pylist([], self._wire)
-        rows = table_to_record_batch(_parse(lines, self._options))
+        rows = table_to_record_batch(_parse(self._with_entries(lines), self._options))
         if len(rows) != objects:
             raise ValueError("lines and objects do not match")
         return rows
+
+    def _with_entries(self, lines: bytes) -> bytes:
+        """The lines with lists of entries in the place of maps."""
+        if not self._maps.are_there:
+            return lines
+        written = (self._maps.as_entries(line.decode("utf-8")) for line in lines.split(b"\n") if line.strip(_BLANK))
+        return "\n".join(written).encode("utf-8")
 
     def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
         """The error for the first line of `block` that cannot be parsed, found by bisection."""
@@ -203,7 +212,7 @@ class _Parser:
         for field, wire in zip(self._columns.schema, self._wire, strict=True):
             options = pj.ParseOptions(explicit_schema=pa.schema([wire]), unexpected_field_behavior="ignore")
             try:
-                from_wire(_parse(line, options).column(0).combine_chunks(), field.type)
+                from_wire(_parse(self._with_entries(line), options).column(0).combine_chunks(), field.type)
             except _PARSE_ERRORS as error:
                 return f"field {field.name!r} ({field.type}): {_plain(error)}; {self._columns.remedy}"
         if not self._columns.declared and (unknown := _unknown_field(value, self._columns.schema)):

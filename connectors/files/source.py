@@ -61,6 +61,8 @@ class FileSource(Source):
     """
 
     def __init__(self, paths: Sequence[str], files: FileReading) -> None:
+        if not isinstance(files, FileReading):
+            raise ConfigurationError("FileSource: FileSource.of builds it, as in FileSource.of('flights/*.csv', 'csv')")
         self._paths = tuple(paths)
         self._files = files
 

@@ -2,7 +2,7 @@
 
 The JSON reader calls it to learn what to parse a column as and how to get the column's own type from that;
 the JSON sink calls it to write what the reader reads. Times are ISO-8601 text, bytes base64, decimals text,
-durations numbers in the column's unit, and NaN and infinities null.
+durations numbers in the column's unit, maps objects, and NaN and infinities null.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ def wire_type(column: pa.DataType) -> pa.DataType:
         return pa.int64()
     if pa.types.is_dictionary(column):
         return wire_type(column.value_type)
+    if pa.types.is_map(column):
+        # `maps.py` writes them so.
+        return pa.list_(pa.struct([("key", pa.string()), ("value", wire_type(column.item_type))]))
     return rebuilt(column, wire_type)
 
 
@@ -52,6 +55,8 @@ def from_wire(array: pa.Array, column: pa.DataType) -> pa.Array:
         return timestamps.cast(pa.timestamp(column.unit)).cast(column)
     if _is_binary(column):
         return pa.array([None if text is None else _decode(text) for text in array.to_pylist()], column)
+    if pa.types.is_map(column):
+        return _maps(array, column)
     if pa.types.is_struct(column):
         parts = [from_wire(part, field.type) for part, field in zip(array.flatten(), column, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(column), mask=array.is_null())
@@ -62,9 +67,32 @@ def from_wire(array: pa.Array, column: pa.DataType) -> pa.Array:
 
 def _lists(like: pa.Array, values: pa.Array) -> pa.ListArray:
     """Lists of `values` that are as long as those of `like`, and null where they are."""
+    return pa.ListArray.from_arrays(_offsets(like), values, mask=like.is_null())
+
+
+def _maps(entries: pa.Array, column: pa.DataType) -> pa.MapArray:
+    """Maps of lists of entries; keys are texts in JSON, and may stand for whole numbers."""
+    if not _has_json_keys(column):
+        raise pa.ArrowNotImplementedError(f"keys of objects are texts, and no {column.key_type}")
+    pairs = entries.flatten()
+    keys, values = (pairs.field(name) for name in ("key", "value"))
+    return pa.MapArray.from_arrays(
+        _offsets(entries),
+        keys.cast(column.key_type),
+        from_wire(values, column.item_type),
+        column,
+        mask=entries.is_null(),
+    )
+
+
+def _offsets(like: pa.Array) -> pa.Array:
     ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(like), 0).cast(pa.int32()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
-    return pa.ListArray.from_arrays(offsets, values, mask=like.is_null())
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends])
+
+
+def _has_json_keys(column: pa.DataType) -> bool:
+    key = column.key_type
+    return bool(pa.types.is_string(key) or pa.types.is_large_string(key) or pa.types.is_integer(key))
 
 
 def is_writable(column: pa.DataType) -> bool:
@@ -73,6 +101,8 @@ def is_writable(column: pa.DataType) -> bool:
         return False
     if pa.types.is_dictionary(column):
         return is_writable(column.value_type)
+    if pa.types.is_map(column) and not _has_json_keys(column):
+        return False
     return all(is_writable(column.field(i).type) for i in range(column.num_fields))
 
 
@@ -83,7 +113,7 @@ def json_lines(batch: pa.RecordBatch) -> str:
         pyarrow.ArrowInvalid: a time within a map that Python cannot hold, which knows microseconds.
     """
     columns = [_for_python(column) for column in batch.columns]
-    rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist()
+    rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist(maps_as_pydicts="lossy")
     return "".join(f"{_encode(row)}\n" for row in rows)
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from penstock.connectors.json.layouts import Layouts
+from penstock.connectors.json.maps import MapTexts
 from penstock.connectors.json.types import from_wire, is_writable, json_lines, wire_type
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
@@ -42,10 +43,10 @@ class JsonFormat(RecordFormat):
     """One JSON object a record.
 
     A field that a record does not have is null, and a field without a column is ignored. Times are ISO-8601 text,
-    bytes base64, decimals numbers or text, durations numbers in the column's unit; `NaN` and `Infinity` are taken
-    where the column is floating. A number that the column's type cannot hold, text where a number belongs, a field that
-    occurs twice, or bytes that are no UTF-8 make a record bad. A null value (a tombstone) is a row of nulls; the text
-    `null` is a bad record.
+    bytes base64, decimals numbers or text, maps objects, durations numbers in the column's unit; `NaN` and `Infinity`
+    are taken where the column is floating. A number that the column's type cannot hold, text where a number belongs, a
+    field that occurs twice, or bytes that are no UTF-8 make a record bad. A null value (a tombstone) is a row of nulls;
+    the text `null` is a bad record.
 
     Written are all columns, a null as `null`, in the column's order; NaN and infinities as `null`. A row whose columns
     are all null is written as an object like any other, never as a tombstone.
@@ -66,6 +67,7 @@ class JsonFormat(RecordFormat):
         self._schema = parse_schema(schema, _FORM)
         self._wire = pa.schema([(field.name, wire_type(field.type)) for field in self._schema])
         self._layouts = Layouts(self._wire)
+        self._maps = MapTexts(self._schema)
         for field in self._schema:
             _check_type(field)
 
@@ -80,6 +82,8 @@ class JsonFormat(RecordFormat):
         text = values.cast(pa.large_string())
         if text.null_count:
             text = text.fill_null("{}")
+        if self._maps.are_there:
+            text = pa.array([self._maps.as_entries(one) for one in text.to_pylist()], pa.large_string())
         wire = self._read_text(text)
         columns = [from_wire(array, field.type) for array, field in zip(wire.columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -115,7 +119,9 @@ class JsonFormat(RecordFormat):
         if not isinstance(parsed, dict):
             return 'no JSON object; a record must be one object, such as {"id": 1}'
         for field, wire in zip(self._schema, self._wire, strict=True):
-            if not _may_become(parsed.get(field.name), wire.type):
+            # Maps are objects, and lists of entries on the wire only.
+            kind = pa.struct([]) if pa.types.is_map(field.type) else wire.type
+            if not _may_become(parsed.get(field.name), kind):
                 return f"field {field.name!r}: a JSON {_JSON_NAMES[type(parsed[field.name])]} is no {field.type}"
         return None
 
@@ -126,7 +132,8 @@ class JsonFormat(RecordFormat):
         named = sorted(zip(self._schema, self._wire, strict=True), key=lambda pair: str(pair[1].type) not in str(error))
         for field, wire in named:
             try:
-                from_wire(_read(pa.py_buffer(value), pa.schema([wire])).column(0).combine_chunks(), field.type)
+                text = self._maps.as_entries(value.decode("utf-8")).encode() if self._maps.are_there else value
+                from_wire(_read(pa.py_buffer(text), pa.schema([wire])).column(0).combine_chunks(), field.type)
             except PARSE_ERRORS as cause:
                 return f"field {field.name!r} ({field.type}): {_plain(cause)}"
         return _plain(error)

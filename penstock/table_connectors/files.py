@@ -53,13 +53,14 @@ class FileTable:
                 "columns of PARTITIONED BY are in the names of folders, which are not read; declare another table of "
                 "the same path without them",
             )
-        path = TableOptions(table).required("path")
-        chosen = TableOptions(table).choice("format", _FORMATS)
+        options = TableOptions(table)
+        path, chosen = options.required("path"), options.choice("format", _FORMATS)
         monitor = table.options.get("source.monitor-interval")
         schema = schema_of(columns)
-        if monitor is None:
-            return ScannedTable(FileSource.of(path, chosen, schema))
-        return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
+        with options.placed("path"):
+            if monitor is None:
+                return ScannedTable(FileSource.of(path, chosen, schema))
+            return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.files.sink import FileSink

@@ -110,9 +110,9 @@ class TableOptions:
         return self.table.source.invalid(self.table.place_of(option), problem)
 
     @contextlib.contextmanager
-    def placed(self) -> Iterator[None]:
-        """Gives what a connector refuses the place of the table's options."""
+    def placed(self, option: str = "connector") -> Iterator[None]:
+        """Gives what a connector refuses the place of one of the table's options, without it that of all."""
         try:
             yield
         except ConfigurationError as error:
-            raise self.invalid("connector", f"table {self.table.name!r}: {error}") from error
+            raise self.invalid(option, f"table {self.table.name!r}: {error}") from error

@@ -338,6 +338,18 @@ def test_what_there_is_is_shown(tables: TableEnvironment, statement: str, shown:
     assert tables.sql("USE default_catalog.default_database") is None
 
 
+def test_files_that_are_not_there_are_named_where_the_table_is_declared() -> None:
+    tables = StreamEnvironment(runtime="local").tables
+    tables.sql(
+        "CREATE TABLE gone (a INT) WITH (\n  'connector' = 'filesystem', 'format' = 'csv',\n  'path' = 'gone.csv')"
+    )
+    table = tables.sql("SELECT a FROM gone")
+    assert table is not None
+    with pytest.raises(SqlValidationError, match=r"table 'gone': files: 'gone\.csv' matches no file") as raised:
+        table.collect()
+    assert (raised.value.line, raised.value.column) == (3, 3)
+
+
 def test_what_no_operator_computes_is_refused_at_the_query(tables: TableEnvironment) -> None:
     rows = "(SELECT item, PROCTIME() AS now FROM items)"
     table = tables.sql(f"\n  SELECT a.item FROM {rows} AS a LEFT JOIN {rows} AS b ON a.item = b.item AND a.now > b.now")

@@ -5,7 +5,10 @@ import gzip
 import json
 import os
 import pickle
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pc
@@ -209,7 +212,7 @@ def test_splits_do_not_depend_on_parallelism(files: dict[str, str]) -> None:
         ("a.csv", {"schema": {"v": "list<int64>"}}, "column 'v': CSV fields cannot be read as list"),
         (
             "a.json",
-            {"schema": {"v": pa.map_(pa.string(), pa.int64())}},
+            {"schema": {"v": pa.map_(pa.date32(), pa.int64())}},
             "column 'v': JSON values cannot be read as map",
         ),
         ("a.csv", {"null_values": "NA"}, "null_values must be a list"),
@@ -443,6 +446,48 @@ def test_bad_json_lines_are_named(tmp_path: Path, line: bytes, reason: str, befo
     start = line[:50].decode(errors="backslashreplace")
     assert f"The line starts with: {start}" in str(caught.value)
     assert len(str(caught.value)) < 1000 + len(bad)
+
+
+_MAPS: Final = {
+    "m": pa.map_(pa.string(), pa.int64()),
+    "n": pa.map_(pa.int32(), pa.list_(pa.struct([("in", pa.map_(pa.string(), pa.date32()))]))),
+    "d": pa.decimal128(30, 10),
+}
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_maps_are_objects(tmp_path: Path) -> None:
+    rows = b"""
+        {"m": {"a": 1, "b": null, "a": 3}, "d": 12345678901234567890.1234567891, "other": {"x": [{}]}}
+        {"m": {}, "n": {"7": [{"in": {"d": "2024-01-02"}}, {"in": null}, null], "-8": []}}
+        {"m": null, "n": {"9": null}, "d": "1.5"}
+    """
+    path = _write(tmp_path / "a.json", rows)
+    assert read_rows(FileSource.of(path, schema=_MAPS)) == [
+        {"m": [("a", 3), ("b", None)], "n": None, "d": Decimal("12345678901234567890.1234567891")},
+        {"m": [], "n": [(7, [{"in": [("d", date(2024, 1, 2))]}, {"in": None}, None]), (-8, [])], "d": None},
+        {"m": None, "n": [(9, None)], "d": Decimal("1.5000000000")},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"m": [["a", 1]]}', r"field 'm' \(map<string, int64>\): a list is no map"),
+        (b'{"m": 5}', r"field 'm' \(map<string, int64>\)"),
+        (b'{"m": {"a": "x"}}', r"field 'm' \(map<string, int64>\)"),
+        (b'{"n": {"x": []}}', "field 'n' .*'x'"),
+    ],
+)
+def test_what_is_no_map_is_named(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = _write(tmp_path / "a.json", b'{"m": {"a": 1}}\n' + line)
+    with pytest.raises(RecordError, match=f"line 2: {reason}"):
+        read_rows(FileSource.of(path, schema=_MAPS))
+
+
+def test_only_of_builds_a_source() -> None:
+    with pytest.raises(ConfigurationError, match=r"FileSource\.of builds it"):
+        FileSource("a.csv", "csv")  # type: ignore[arg-type]
 
 
 def test_unknown_json_fields_are_ignored_under_a_declared_schema(tmp_path: Path) -> None:

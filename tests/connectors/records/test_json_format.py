@@ -241,3 +241,16 @@ def test_types_that_json_cannot_become_are_refused() -> None:
         JsonFormat(pa.schema([("x", pa.month_day_nano_interval())]))
     with pytest.raises(ConfigurationError, match="no columns"):
         JsonFormat({})
+
+
+def test_maps_are_objects() -> None:
+    form = JsonFormat(pa.schema([("m", pa.map_(pa.string(), pa.int64())), ("s", pa.string())]))
+    good = [b'{"m": {"a": 1, "b": null}, "s": "x"}', None, b'{"m": null}', b'{"m": {}}']
+    nothing = {"m": None, "s": None}
+    rows = [{"m": [("a", 1), ("b", None)], "s": "x"}, nothing, nothing, {"m": [], "s": None}]
+    assert decode_rows(form, *good) == rows
+    assert_bad_among_good(form, good[0], {b'{"m": [1]}': "a JSON array is no map", b'{"m": {"a": "x"}}': "field 'm'"})
+    written = form.encode(pa.RecordBatch.from_pylist(rows[:1], form.schema))
+    assert written.to_pylist() == [b'{"m":{"a":1,"b":null},"s":"x"}']
+    with pytest.raises(ConfigurationError, match="column 'm' cannot be map<double, int64>"):
+        JsonFormat(pa.schema([("m", pa.map_(pa.float64(), pa.int64()))]))
