@@ -50,11 +50,10 @@ def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> N
 @pytest.mark.parametrize("batch_rows", [1_000, pytest.param(20_000, marks=LONG), pytest.param(100_000, marks=LONG)])
 def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows: int) -> None:
     env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)
-    rows = numbers(env, 200_000).rebalance().filter(col("n") >= 0).collect()
+    wanted = range(max(50_000, 2 * batch_rows))
+    rows = numbers(env, len(wanted)).rebalance().filter(col("n") >= 0).collect()
     env.execute("large and small")
-    table = rows.to_arrow()
-    assert table.column("n").to_numpy().sum() == 199_999 * 100_000
-    assert len(set(table.column("n").to_pylist())) == table.num_rows == 200_000
+    assert sorted(rows.to_arrow().column("n").to_pylist()) == list(wanted)
 
 
 @pytest.mark.long("tests/actors/test_channels.py")

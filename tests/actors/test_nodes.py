@@ -88,11 +88,12 @@ def run(cluster: Cluster, tmp_path: Path) -> Run:
     return run_case
 
 
+@pytest.mark.long("the simulation loses nodes; on Ray, processes are lost: test_recovery.py, test_job_manager.py")
 def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost(run: Run) -> None:
     run("survived")
 
 
-@pytest.mark.long("the loss of one node is tested; the simulation loses several processes at once")
+@pytest.mark.long("the simulation loses nodes, and several processes at once")
 def test_a_job_goes_on_when_two_nodes_are_lost_at_once(run: Run) -> None:
     run("survived_twice")
 
@@ -107,12 +108,12 @@ def test_a_node_that_is_drained_and_gone_before_there_is_room_costs_one_restart(
     run("drained_too_late")
 
 
-@pytest.mark.long("a node that is drained, and one that is lost, are tested without the chaos harness")
+@pytest.mark.long("how subtasks move off a node that leaves: tests/engine/job/test_moves.py")
 def test_chaos_takes_spot_nodes_away_behind_a_notice(run: Run) -> None:
     run("taken_by_chaos")
 
 
-@pytest.mark.long("the loss of a node is tested without the chaos harness")
+@pytest.mark.long("the simulation loses nodes; schedules that name them: tests/testing/chaos/test_schedule.py")
 def test_chaos_kills_nodes_of_a_cluster_that_it_is_given(run: Run) -> None:
     run("killed_by_chaos")
 

@@ -11,7 +11,7 @@ from tests.parity.runs import Mode, mismatches
 
 pytestmark = on_spark
 
-LONG = pytest.mark.long("tests/parity runs random programs on the local runtime")
+LONG = pytest.mark.long("tests/parity runs random programs on the local runtime and in stages, test_operators.py verbs")
 
 # Those that have many kinds of verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.
 ON_RAY = (67, 114)
@@ -21,8 +21,9 @@ MORE_ON_SPARK = (82, 108, 75, 169)
 
 @pytest.mark.parametrize(
     ("mode", "seeds"),
-    [pytest.param("ray", ON_RAY, marks=LONG), ("spark", ON_SPARK), pytest.param("spark", MORE_ON_SPARK, marks=LONG)],
+    [("ray", ON_RAY), ("spark", ON_SPARK), ("spark", MORE_ON_SPARK)],
 )
+@LONG
 def test_random_programs_give_what_plain_python_gives(
     spark: Environment, mode: Mode, seeds: tuple[int, ...], tmp_path: Path
 ) -> None:
