@@ -42,7 +42,7 @@ def blamed() -> _Blamed:
 def no_leak(ray_cluster: None, blamed: _Blamed) -> Iterator[None]:
     """Fail a test whose job left actors or slots behind, and not those behind it once more for the same."""
     yield
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while (_groups() - blamed.groups or _cpus_taken() > blamed.cpus) and time.monotonic() < deadline:
         threading.Event().wait(0.1)
     known, groups, cpus = replace(blamed), _groups(), _cpus_taken()

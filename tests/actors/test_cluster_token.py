@@ -111,7 +111,7 @@ class TestAClusterWithoutAToken:
 def other() -> Iterator[tuple[str, int]]:
     """A server of something else, which answers one call with what no gRPC server says."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+        server.settimeout(120)
 
         def answer() -> None:
             connection, _ = server.accept()

@@ -34,7 +34,7 @@ def test_a_job_ends_with_its_driver(ending: signal.Signals) -> None:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "{'n': 0, 'rows': 1}\n"
         driver.send_signal(ending)
-        assert driver.wait(timeout=60) != 0
+        assert driver.wait(timeout=120) != 0
 
 
 def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_pa
             assert driver.poll() is None
             threading.Event().wait(0.1)
         driver.send_signal(signal.SIGTERM)
-        assert driver.wait(timeout=60) == 143
+        assert driver.wait(timeout=120) == 143
         assert driver.stderr is not None
         assert "SIGTERM received at" not in driver.stderr.read()
     shown = _numbers(tmp_path / "out")
@@ -51,7 +51,7 @@ def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_pa
     assert list(tmp_path.glob("checkpoints/*/chk-*/manifest.json"))
     (tmp_path / "hurry").touch()
     with _evicted(tmp_path, "resume") as driver:
-        assert driver.wait(timeout=100) == 0
+        assert driver.wait(timeout=120) == 0
     assert _numbers(tmp_path / "out") == list(range(ROWS))
 
 

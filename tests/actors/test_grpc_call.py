@@ -42,7 +42,7 @@ class Server:
 @pytest.fixture
 def server() -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        listening.settimeout(10)
+        listening.settimeout(120)
         answering = Server(listening)
         thread = threading.Thread(target=answering.serve)
         thread.start()

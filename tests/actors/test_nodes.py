@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.ray]
 
 Run = Callable[[str], None]
 _CASE_SECONDS = 240.0
-_END_SECONDS = 60.0
+_END_SECONDS = 120.0
 
 
 class Cluster:

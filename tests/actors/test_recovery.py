@@ -111,9 +111,9 @@ def test_a_manager_that_was_replaced_stops_and_ends_its_processes(tmp_path: Path
     info = until_checkpoint(job)
     FolderJobStore(str(tmp_path), job.job_id, "replaced").claim()
     with pytest.raises(JobFailedError, match="has taken the job over") as failed:
-        job.wait(timeout=60)
+        job.wait(timeout=120)
     assert isinstance(failed.value.__cause__, FencedError)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while any(os.path.exists(f"/proc/{pid}") for pid in subtask_pids(info)):
         assert time.monotonic() < deadline, "subtasks have outlived their job manager"
 
@@ -132,7 +132,7 @@ def test_a_job_without_checkpoints_is_lost_with_its_manager_unless_it_asks_for_r
     hurry.touch()
     if restart is None:
         with pytest.raises(JobFailedError, match="job manager's process died") as failed:
-            job.wait(timeout=60)
+            job.wait(timeout=120)
         assert isinstance(failed.value.__cause__, WorkerLostError)
     else:
         job.wait()

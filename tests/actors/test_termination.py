@@ -82,7 +82,7 @@ def test_a_process_ends_soon_behind_its_own_cluster(monkeypatch: pytest.MonkeyPa
     assert ended.empty()
     control_service.kill()
     control_service.wait()
-    assert ended.get(timeout=30) == 143
+    assert ended.get(timeout=120) == 143
 
 
 def test_a_process_that_shuts_its_cluster_down_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:

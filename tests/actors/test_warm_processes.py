@@ -15,7 +15,7 @@ from penstock.actors.lifeline import Address
 from penstock.actors.nodes import addresses, own_node
 from penstock.actors.raylet import idle_workers, start_workers
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 @pytest.fixture

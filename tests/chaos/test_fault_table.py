@@ -191,7 +191,7 @@ def test_a_detached_job_does_not_notice_that_its_driver_was_killed(tmp_path: Pat
     job.leave()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> bool:
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> bool:
     """Whether it came true in time; a manager that does not answer yet is asked again."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

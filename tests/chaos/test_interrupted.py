@@ -16,7 +16,7 @@ import pytest
 pytestmark = [pytest.mark.ray]
 
 _START_SECONDS = 200.0
-_END_SECONDS = 60.0
+_END_SECONDS = 120.0
 _COMMAND = [sys.executable, "-c", "from penstock.console.main import main; main()", "chaos", "run"]
 
 

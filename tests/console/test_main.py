@@ -51,7 +51,7 @@ def test_the_version_is_told_without_what_commands_need() -> None:
         "try: main()\n"
         "except SystemExit: print({'pyarrow', 'ray', 'numpy', 'yaml'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.startswith("penstock ")
     assert done.stdout.endswith("\nset()\n")
 

@@ -204,7 +204,7 @@ def test_ctrl_c_ends_the_job_and_exits_with_130(folder: Path) -> None:
     assert child.stdout is not None
     assert child.stdout.readline().startswith("{'x'")
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=120)
     assert (child.returncode, err.strip()) == (130, "error: interrupted")
 
 

@@ -57,7 +57,7 @@ def test_a_running_job_is_looked_at(penstock: Penstock, folder: Path, chatty: st
     def lines(*options: str) -> list[str]:
         return penstock("logs", "chatty_flow", *options).out.splitlines()
 
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not any("and logged it" in line for line in lines()):
         assert time.monotonic() < deadline
     printed = [line for line in lines("--operator", "saying") if "saw" in line]

@@ -43,7 +43,7 @@ class Server:
     def stop(self) -> None:
         """End it, and the streams that it serves: what were cut off otherwise would be left open for later tests."""
         self._server.should_exit = True
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while self._thread.is_alive():
             assert time.monotonic() < deadline, "the server does not end"
             for connection in list(self._server.server_state.connections):

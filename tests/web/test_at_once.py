@@ -32,7 +32,7 @@ def test_flame_graphs_keep_no_state_waiting_and_are_so_many_at_most(
         flames = [threads.submit(client.get, f"{JOB}/tasks/2/0/flame") for _ in range(AT_ONCE)]
         try:
             for _ in flames:
-                assert under_way.acquire(timeout=30)
+                assert under_way.acquire(timeout=120)
             refused = client.get(f"{JOB}/vertices/2/flamegraph")
             assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
             assert client.get(f"{JOB}/state/totals/accumulators?key=ann").status_code == 200

@@ -72,7 +72,7 @@ def page(browser: Any, serving: Any, tmp_path: Path) -> Iterator[Any]:
     """A page that must not have said of an error when the test is over; it goes before the servers do."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(15_000)
+    page.set_default_timeout(120_000)
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     yield page
@@ -249,7 +249,7 @@ def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluste
     server.stop()
     page.get_by_text("The server cannot be reached").wait_for()
     server.start()
-    page.get_by_text("The server cannot be reached").wait_for(state="detached", timeout=5_000)
+    page.get_by_text("The server cannot be reached").wait_for(state="detached")
 
 
 def test_a_job_manager_and_a_node_that_are_away_are_shown_until_they_are_back(
@@ -261,12 +261,12 @@ def test_a_job_manager_and_a_node_that_are_away_are_shown_until_they_are_back(
     cluster.readings = []
     page.get_by_text("Its job manager does not answer").wait_for()
     cluster.readings = readings
-    page.get_by_text("Its job manager does not answer").wait_for(state="detached", timeout=5_000)
+    page.get_by_text("Its job manager does not answer").wait_for(state="detached")
     page.get_by_role("link", name="Nodes").click()
     cluster.nodes = lambda: [replace(node, alive=False) for node in nodes()]  # type: ignore[method-assign]
     page.get_by_role("cell", name="failed").wait_for()
     cluster.nodes = nodes  # type: ignore[method-assign]
-    page.get_by_role("cell", name="running").wait_for(timeout=5_000)
+    page.get_by_role("cell", name="running").wait_for()
 
 
 def test_a_page_asks_nothing_more_while_an_answer_takes_long(page: Any, server: Server, cluster: FakeCluster) -> None:

@@ -34,10 +34,10 @@ from tests.web.fakes import ORDERS
 
 def until(url: str, path: str, condition: Any) -> Any:
     """What a path answers, as soon as it is as wanted."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while True:
         try:
-            answer = httpx.get(url + path, timeout=10)
+            answer = httpx.get(url + path, timeout=60)
             if answer.status_code == 200 and condition(answer.json()):
                 return answer.json()
         except httpx.TransportError:

@@ -25,7 +25,7 @@ from penstock.engine.errors import ConfigurationError, PenstockError
 
 _GUARD: Final = Path(__file__).with_name("guard.py")
 _COMPLAINT: Final = re.compile(r"\b(ERROR|FATAL)\b|Exception: |Error: ")
-_ANSWER_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 120.0
 
 
 class ServiceNotInstalledError(ConfigurationError):

@@ -25,7 +25,7 @@ HOST: Final = "127.0.0.1"
 INSTALL: Final = "scripts/install-services"
 """The command, in a checkout, that installs what the servers need."""
 
-_START_SECONDS: Final = 60.0
+_START_SECONDS: Final = 120.0
 _SHUTDOWN_SECONDS: Final = 30.0
 _ASK_EVERY: Final = 0.02
 _PORTS: Final = range(20_000, 32_768)

@@ -11,7 +11,7 @@ import psutil
 import ray
 
 _SIGNS = ("spark", "raydp", "ray/jars")
-_SECONDS = 30
+_SECONDS = 120
 
 
 @contextlib.contextmanager

@@ -56,7 +56,7 @@ def guarded(s3: S3, bucket: str) -> Iterator[Callable[[str], None]]:
 
 
 def _ask(s3: S3, unchecked_calls: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=10.0)
+    connection = http.client.HTTPConnection("127.0.0.1", s3.port, timeout=120.0)
     connection.request("POST", "/moto-api/reset-auth", body=unchecked_calls)
     assert connection.getresponse().status == 200
     connection.close()

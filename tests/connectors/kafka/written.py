@@ -19,7 +19,7 @@ from penstock.engine.elements import Batch
 
 RAW = RawFormat("v", "string")
 CLOCK = SystemClock()
-_ENDING_SECONDS: Final = 30.0
+_ENDING_SECONDS: Final = 120.0
 """How long a busy broker may take to end a transaction whose commit it has confirmed."""
 
 
