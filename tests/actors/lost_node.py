@@ -32,6 +32,7 @@ from penstock.console.drain import OURS
 from penstock.engine.errors import ClusterError, JobFailedError, PenstockError
 from penstock.engine.job.info import JobInfo
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault, TakeNode
+from tests.actors.cases import OK, OVER
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
 
 _HEALTH: dict[str, Any] = {
@@ -43,7 +44,6 @@ _HEALTH: dict[str, Any] = {
 """A raylet that is dead is noticed after 2 s instead of 13, and one that is only slow is given time."""
 _MEMORY = 100 * 1024**2
 _ROWS = 20_000
-OK, OVER = "OK\n", "OVER\n"
 _CROWD = 400_000
 
 

@@ -2,83 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.actors.lost_node import OK, OVER
+from tests.actors.cases import OK, Cases
 
 pytestmark = [pytest.mark.ray]
 
 Run = Callable[[str], None]
-_CASE_SECONDS = 240.0
-_END_SECONDS = 120.0
-
-
-class Cluster:
-    """A process with a cluster of its own, whose nodes come and go: `lost_node.py`. Another one where it has ended."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def run(self, case: str, folder: Path) -> str:
-        """What the process says of a case; it and all that it has started are ended if that takes too long."""
-        if self._process is None or self._process.poll() is not None:
-            self.close()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.actors.lost_node"],
-                cwd=Path(__file__).parents[2],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                start_new_session=True,
-            )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        limit = threading.Timer(_CASE_SECONDS, self._kill)
-        limit.start()
-        try:
-            print(case, folder, file=self._process.stdin, flush=True)
-            said = []
-            while (line := self._process.stdout.readline()) not in (OVER, ""):
-                said.append(line)
-            return "".join(said)
-        finally:
-            limit.cancel()
-
-    def close(self) -> None:
-        """End the process, and its cluster."""
-        if self._process is None:
-            return
-        try:
-            # Its input ends.
-            self._process.communicate(timeout=_END_SECONDS)
-        finally:
-            self._kill()
-
-    def _kill(self) -> None:
-        assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster()
+def cluster() -> Iterator[Cases]:
+    made = Cases("tests.actors.lost_node")
     yield made
     made.close()
 
 
 @pytest.fixture
-def run(cluster: Cluster, tmp_path: Path) -> Run:
+def run(cluster: Cases, tmp_path: Path) -> Run:
     """Runs a case of `lost_node.py`."""
 
     def run_case(case: str) -> None:

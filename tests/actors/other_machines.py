@@ -1,0 +1,179 @@
+"""A cluster on several machines (network namespaces), and jobs on it. Run by `test_machines.py`.
+
+Reads lines, each with a case and a folder for it; says for each that it went well, or why not, and that it is over. It
+is on the head itself. Checkpoints go to an S3 server there, as they must where machines share no folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import ray
+
+from penstock import JobStatus
+from penstock.actors.registry import named_jobs
+from penstock.engine.errors import PenstockError
+from penstock.testing.chaos import AfterFault, ChaosHarness, ChaosSchedule, KillSubtask, ScheduledFault, SubtaskChoice
+from tests.actors.cases import OK, OVER
+from tests.actors.keyed_job import assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.machines import ENVIRONMENT, Machine, Network
+
+_BUCKET = "s3://machines"
+_S3_PORT = 5555
+_ROWS = 20_000
+_KILLS = 5
+
+
+def noticed(network: Network, folder: Path) -> None:
+    """Processes of a job are killed on other machines than its manager's, and it notices as if they were on its own."""
+    network.start_node()
+    hurry = folder / "hurry"
+    env = environment(f"{_BUCKET}/noticed", standbys=1, address=network.address)
+    job, updates = submit(env, "noticed", rows=_ROWS, rate=200, hurry=hurry)
+    until_checkpoint(job)
+    kill = KillSubtask((SubtaskChoice("count"),))
+    run = ChaosHarness(job, ChaosSchedule([ScheduledFault(AfterFault(3.0), kill)] * _KILLS)).run()
+    assert not run.violations, run
+    times = [record.detect_ms for record in run.fired if record.detect_ms is not None]
+    # For people: what the machine has to do besides decides.
+    _say(f"noticed after {', '.join(f'{one:.0f}' for one in times)} ms, load {os.getloadavg()[0]:.1f}\n")
+    assert len(times) == _KILLS, run
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
+
+
+def partitioned(network: Network, folder: Path) -> None:
+    """The network of the machine with the subtasks fails: they live on, the job resumes elsewhere, nothing is twice."""
+    lost = network.start_node()
+    hurry = folder / "hurry"
+    env = environment(f"{_BUCKET}/partitioned", address=network.address)
+    env.configure({"heartbeat.timeout": "5s"})
+    job, updates = submit(env, "partitioned", rows=_ROWS, rate=200, hurry=hurry)
+    until_checkpoint(job)
+    network.start_node()
+    began = time.monotonic()
+    network.cut(lost)
+    until(job, lambda info: info.restarts >= 1 and info.status is JobStatus.RUNNING)
+    _say(f"resumed {time.monotonic() - began:.1f} s after the cut, load {os.getloadavg()[0]:.1f}\n")
+    assert lost.pids(), "the subtasks there are to live on as zombies"
+    network.mend(lost)
+    until_checkpoint(job, 3)
+    hurry.touch()
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, _ROWS)
+
+
+def shaken(network: Network, folder: Path) -> None:
+    """The command shakes jobs on a cluster that was started by hand, amid rescales; it refuses local checkpoints."""
+    for _ in range(2):
+        network.start_node()
+    options = ["--seed", "1", "--schedules", "2", "--duration", "5s", "--during", "storm", "--json"]
+    kinds = [word for kind in ("subtask", "manager", "pause", "drain") for word in ("--kind", kind)]
+    local = _chaos(network, *options, *kinds)
+    assert (local["code"], "give --storage" in local["error"]["message"]) == (2, True), local
+    document = _chaos(network, *options, *kinds, "--storage", f"{_BUCKET}/shaken")
+    assert (document["code"], document["violations"]) == (0, []), document
+    assert document["checked"]["rows checked"] > 0, document
+    assert document["faults_amid_rescales"] > 0, document
+    assert not named_jobs(), "the command ends the jobs that it started"
+
+
+def _chaos(network: Network, *options: str) -> dict:
+    program = [sys.executable, "-c", "from penstock.console.main import main; main()", "chaos", "run"]
+    command = [*program, "--cluster", network.address, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.stdout.startswith("{"), done.stderr
+    return {**json.loads(done.stdout), "code": done.returncode}
+
+
+CASES: Mapping[str, Callable[[Network, Path], None]] = {
+    "noticed": noticed,
+    "partitioned": partitioned,
+    "shaken": shaken,
+}
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    with Network() as network:
+        head = network.add_machine()
+        os.environ.update(ENVIRONMENT)
+        head.enter()
+        with _storage(head):
+            network.start_head()
+            ray.init(address=network.address, log_to_driver=False)
+            try:
+                for line in sys.stdin:
+                    case, folder = line.split(maxsplit=1)
+                    _run(case, network, Path(folder.strip()))
+                    _say(OVER)
+            finally:
+                ray.shutdown()
+
+
+def _run(case: str, network: Network, folder: Path) -> None:
+    try:
+        CASES[case](network, folder)
+        _say(OK)
+    except Exception:
+        traceback.print_exc(file=sys.stdout)
+    for job in named_jobs().values():
+        with contextlib.suppress(PenstockError):
+            job.cancel()
+    for machine in network.machines[1:]:
+        machine.kill()
+    while sum(node["Alive"] for node in ray.nodes()) > 1:
+        time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def _storage(head: Machine) -> Iterator[None]:
+    """An S3 server that all machines reach, and this process and all nodes know of."""
+    os.environ.update(
+        AWS_ENDPOINT_URL=f"http://{head.host}:{_S3_PORT}",
+        AWS_ACCESS_KEY_ID="of-the-test",
+        AWS_SECRET_ACCESS_KEY="of-the-test",
+        AWS_REGION="us-east-1",
+        AWS_ALLOW_HTTP="true",
+    )
+    command = [sys.executable, "-m", "moto.server", "--host", head.host, "--port", str(_S3_PORT)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not _has_bucket(head):
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _has_bucket(head: Machine) -> bool:
+    connection = http.client.HTTPConnection(head.host, _S3_PORT, timeout=60)
+    try:
+        connection.request("PUT", f"/{_BUCKET.removeprefix('s3://')}")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _say(text: str) -> None:
+    print(text, end="", flush=True)  # noqa: T201 - read by the test
+
+
+if __name__ == "__main__":
+    main()
