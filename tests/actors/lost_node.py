@@ -34,6 +34,7 @@ from penstock.engine.job.info import JobInfo
 from penstock.testing.chaos import AfterCheckpoints, ChaosHarness, ChaosSchedule, KillNode, ScheduledFault, TakeNode
 from tests.actors.cases import OK, OVER
 from tests.actors.keyed_job import KEYS, assert_exact, environment, submit, until, until_checkpoint
+from tests.actors.watched_outages import watch_outages
 
 _HEALTH: dict[str, Any] = {
     "health_check_initial_delay_ms": 1000,
@@ -60,6 +61,17 @@ def survived(cluster: Cluster, folder: Path) -> None:
     assert job.status() is JobStatus.FINISHED
     assert_exact(updates, _ROWS)
     assert info.restart_history[-1].checkpoint > 0, info
+
+
+def watched(cluster: Cluster, folder: Path) -> None:
+    """Console, job manager and node are killed while a browser shows the job, whose rows are exact in spite of it."""
+    lost = _add(cluster)
+    job, updates, hurry = _started(cluster, folder, "watched")
+    until_checkpoint(job)
+    watch_outages(cluster, folder, job, lost, lambda: _add(cluster))
+    hurry.touch()
+    job.wait()
+    assert_exact(updates, _ROWS)
 
 
 def survived_twice(cluster: Cluster, folder: Path) -> None:
@@ -208,6 +220,7 @@ def _add(cluster: Cluster, cpus: int = 2) -> Any:
 
 CASES: Mapping[str, Callable[[Cluster, Path], None]] = {
     "survived": survived,
+    "watched": watched,
     "survived_twice": survived_twice,
     "given_up": given_up,
     "smaller": smaller,

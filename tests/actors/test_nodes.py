@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.actors.cases import OK, Cases
+from tests.actors.watched_outages import CHROMIUM
 
 pytestmark = [pytest.mark.ray]
 
@@ -27,6 +28,8 @@ def run(cluster: Cases, tmp_path: Path) -> Run:
 
     def run_case(case: str) -> None:
         said = cluster.run(case, tmp_path)
+        # For people: how long it took, with `-rP`.
+        print(said)  # noqa: T201
         assert OK in said.splitlines(keepends=True), said
 
     return run_case
@@ -35,6 +38,12 @@ def run(cluster: Cases, tmp_path: Path) -> Run:
 @pytest.mark.long("the simulation loses nodes; on Ray, processes are lost: test_recovery.py, test_job_manager.py")
 def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost(run: Run) -> None:
     run("survived")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
+@pytest.mark.long("outages on pages: tests/web/test_browser.py; each of these losses has a test without a page")
+def test_a_page_shows_that_console_manager_and_node_are_lost_and_comes_back_by_itself(run: Run) -> None:
+    run("watched")
 
 
 @pytest.mark.long("the simulation loses nodes, and several processes at once")
