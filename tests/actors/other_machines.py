@@ -1,7 +1,8 @@
 """A cluster on several machines (network namespaces), and jobs on it. Run by `test_machines.py`.
 
-Reads lines, each with a case and a folder for it; says for each that it went well, or why not, and that it is over. It
-is on the head itself. Checkpoints go to an S3 server there, as they must where machines share no folder.
+Reads lines, each with a case and a folder for it; says for each that it went well, or why not, and that it is over.
+There is the head, and a machine with this process, a node without slots, and servers: S3 for checkpoints, as machines
+share no folder, and Redis for the tables of the head. Each case brings the machines with slots.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ from tests.actors.keyed_job import assert_exact, environment, submit, until, unt
 from tests.actors.machines import ENVIRONMENT, Machine, Network
 
 _BUCKET = "s3://machines"
-_S3_PORT = 5555
+_S3_PORT, _REDIS_PORT = 5555, 5556
 _ROWS = 20_000
 _KILLS = 5
 
@@ -75,6 +77,30 @@ def partitioned(network: Network, folder: Path) -> None:
     assert_exact(updates, _ROWS)
 
 
+def headless(network: Network, folder: Path) -> None:
+    """The head is lost with the job's manager, and started again with the tables of before: the job has gone on."""
+    network.start_node()
+    hurry = folder / "hurry"
+    env = environment(f"{_BUCKET}/headless", address=network.address)
+    job, updates = submit(env, "headless", rows=_ROWS, rate=200, hurry=hurry)
+    before = until_checkpoint(job)
+    head, *_ = network.machines
+    places = {machine.name: before.manager_pid in machine.pids() for machine in network.machines}
+    assert before.manager_pid in head.pids(), f"managers are on the head while it lives: {places}"
+    began = time.monotonic()
+    head.kill()
+    network.start_head(_tables(network))
+    started = time.monotonic()
+    until(job, lambda info: info.manager_pid != before.manager_pid and info.status is JobStatus.RUNNING)
+    _say(f"head back after {started - began:.1f} s, its manager after {time.monotonic() - started:.1f} s more\n")
+    info = until_checkpoint(job, 3)
+    _say(f"restarts {info.restarts}, attempt {before.attempt} -> {info.attempt}\n")
+    hurry.touch()
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, _ROWS)
+
+
 def shaken(network: Network, folder: Path) -> None:
     """The command shakes jobs on a cluster that was started by hand, amid rescales; it refuses local checkpoints."""
     for _ in range(2):
@@ -101,6 +127,7 @@ def _chaos(network: Network, *options: str) -> dict:
 CASES: Mapping[str, Callable[[Network, Path], None]] = {
     "noticed": noticed,
     "partitioned": partitioned,
+    "headless": headless,
     "shaken": shaken,
 }
 
@@ -108,11 +135,13 @@ CASES: Mapping[str, Callable[[Network, Path], None]] = {
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with Network() as network:
-        head = network.add_machine()
+        network.add_machine()
+        here = network.add_machine()
         os.environ.update(ENVIRONMENT)
-        head.enter()
-        with _storage(head):
-            network.start_head()
+        here.enter()
+        with _storage(here), _redis(here):
+            network.start_head(_tables(network))
+            network.start_node(here, cpus=0)
             ray.init(address=network.address, log_to_driver=False)
             try:
                 for line in sys.stdin:
@@ -132,26 +161,23 @@ def _run(case: str, network: Network, folder: Path) -> None:
     for job in named_jobs().values():
         with contextlib.suppress(PenstockError):
             job.cancel()
-    for machine in network.machines[1:]:
+    for machine in network.machines[2:]:
         machine.kill()
-    while sum(node["Alive"] for node in ray.nodes()) > 1:
+    while sum(node["Alive"] for node in ray.nodes()) > 2:
         time.sleep(0.1)
 
 
+def _tables(network: Network) -> str:
+    return f"{network.machines[1].host}:{_REDIS_PORT}"
+
+
 @contextlib.contextmanager
-def _storage(head: Machine) -> Iterator[None]:
-    """An S3 server that all machines reach, and this process and all nodes know of."""
-    os.environ.update(
-        AWS_ENDPOINT_URL=f"http://{head.host}:{_S3_PORT}",
-        AWS_ACCESS_KEY_ID="of-the-test",
-        AWS_SECRET_ACCESS_KEY="of-the-test",
-        AWS_REGION="us-east-1",
-        AWS_ALLOW_HTTP="true",
-    )
-    command = [sys.executable, "-m", "moto.server", "--host", head.host, "--port", str(_S3_PORT)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def _redis(here: Machine) -> Iterator[None]:
+    """A Redis server that all machines reach."""
+    options = ["--bind", here.host, "--port", str(_REDIS_PORT), "--protected-mode", "no", "--save", ""]
+    server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while not _has_bucket(head):
+        while not _listens(here.host, _REDIS_PORT):
             assert server.poll() is None
             time.sleep(0.1)
         yield
@@ -160,8 +186,35 @@ def _storage(head: Machine) -> Iterator[None]:
         server.wait()
 
 
-def _has_bucket(head: Machine) -> bool:
-    connection = http.client.HTTPConnection(head.host, _S3_PORT, timeout=60)
+@contextlib.contextmanager
+def _storage(here: Machine) -> Iterator[None]:
+    """An S3 server that all machines reach, and this process and all nodes know of."""
+    os.environ.update(
+        AWS_ENDPOINT_URL=f"http://{here.host}:{_S3_PORT}",
+        AWS_ACCESS_KEY_ID="of-the-test",
+        AWS_SECRET_ACCESS_KEY="of-the-test",
+        AWS_REGION="us-east-1",
+        AWS_ALLOW_HTTP="true",
+    )
+    command = [sys.executable, "-m", "moto.server", "--host", here.host, "--port", str(_S3_PORT)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not _has_bucket(here):
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
+
+
+def _has_bucket(here: Machine) -> bool:
+    connection = http.client.HTTPConnection(here.host, _S3_PORT, timeout=60)
     try:
         connection.request("PUT", f"/{_BUCKET.removeprefix('s3://')}")
         return connection.getresponse().status == http.HTTPStatus.OK
