@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from penstock import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor, savepoints
 from penstock.engine.errors import RestoreError
 from penstock.savepoints.compare import compare
+from tests.draws import drawn
 from tests.savepoints.made import checkpoint, totals
 
 MakeUrl = Callable[[], str]
@@ -63,7 +64,7 @@ def shown(value: Any) -> str:
     return repr(sorted(value.items()) if isinstance(value, dict) else value)
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(50))
 @given(two_tables())
 def test_tables_are_compared_as_dicts_are(given: tuple[pa.Table, pa.Table, dict[Any, Any], dict[Any, Any]]) -> None:
     before, after, old, new = given
@@ -80,7 +81,7 @@ def test_tables_are_compared_as_dicts_are(given: tuple[pa.Table, pa.Table, dict[
     assert found.unchanged == len(old.keys() & new.keys()) - len(changed)
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(50))
 @given(*[st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(0, 1), max_size=1)), max_size=6)] * 2)
 def test_rows_that_may_come_twice_are_counted(old: list[Any], new: list[Any]) -> None:
     kinds = pa.schema([("n", pa.int64()), ("list", pa.list_(pa.int64()))])

@@ -14,6 +14,7 @@ from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.engine.state.capture import Expiry
 from penstock.savepoints.restore import load_task, plan_failover, preload_task
+from tests.draws import drawn
 from tests.savepoints.subtasks import (
     ROOT,
     STATE,
@@ -95,7 +96,7 @@ class _Job:
 CHANGES = st.tuples(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.booleans())
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(30))
 @given(st.lists(CHANGES, min_size=1, max_size=6), st.integers(1, 3), st.data())
 def test_what_is_restored_does_not_depend_on_what_was_taken_in(
     steps: list[tuple[set[int], set[int], bool]], parallelism: int, data: st.DataObject

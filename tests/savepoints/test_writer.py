@@ -24,6 +24,7 @@ from penstock.savepoints import history
 from penstock.savepoints.restore import load_task, plan_failover, plan_restore
 from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.writer import CheckpointWriter
+from tests.draws import drawn
 from tests.savepoints.subtasks import (
     ROOT,
     STATE,
@@ -175,7 +176,7 @@ def _rounds(draw: st.DrawFn) -> Round:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(30))
 @given(st.lists(_rounds(), min_size=3, max_size=20))
 def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_before(rounds: list[Round]) -> None:
     with mock.patch.object(history, "_SMALLEST", 2):
