@@ -7,13 +7,19 @@ import pytest
 from tests.transcripts.driver import Function, Transcript, run
 from tests.transcripts.stories import STORIES
 
+# Rows of a batch, and where the operator is restored.
+WAYS = ((1, "always"), (1_000, "marked"))
+OTHER_WAYS = pytest.param(
+    ((1, "marked"), (1_000, "always")), marks=pytest.mark.long("each batch and each kind of restore has one way")
+)
 
+
+@pytest.mark.parametrize("ways", [WAYS, OTHER_WAYS], ids=["ways", "other ways"])
 @pytest.mark.parametrize("function", ["aggregate", "process", "reduce"])
 @pytest.mark.parametrize("transcript", STORIES, ids=repr)
-def test_transcript(transcript: Transcript, function: Function) -> None:
-    for batch_rows in (1, 1_000):
-        for restores in ("marked", "always"):
-            run(transcript, function, "heap", batch_rows, restores)
+def test_transcript(transcript: Transcript, function: Function, ways: tuple[tuple[int, str], ...]) -> None:
+    for batch_rows, restores in ways:
+        run(transcript, function, "heap", batch_rows, restores)
 
 
 # A database takes a tenth of a second to open: those that restore from a snapshot have most to show.
