@@ -11,6 +11,7 @@ from penstock.engine.clock import Clock, ManualClock
 from penstock.engine.connectors import LookupTable, Source, TransactionalSink
 from penstock.testing.connector_suite import LookupTableSuite, SourceSuite, TransactionalSinkSuite
 from tests.connectors.postgres.tables import Database
+from tests.draws import drawn
 
 COUNT = 40
 
@@ -19,7 +20,7 @@ class TestPostgresSink(TransactionalSinkSuite):
     """Appended, what is committed twice is there twice."""
 
     seeds = (1, 2)
-    most_crashes = 8
+    most_crashes = drawn(4)
 
     @pytest.fixture(autouse=True, params=["append", "upsert"])
     def _server(self, request: pytest.FixtureRequest, database: Database) -> None:
