@@ -435,8 +435,11 @@ def _null_if(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]
 
 
 def _type_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
-    if len(arguments) != 1:
-        raise binder.source.invalid(node.at, f"TYPEOF takes 1 argument, not {len(arguments)}")
+    if len(arguments) not in (1, 2):
+        raise binder.source.invalid(node.at, f"TYPEOF takes 1 or 2 arguments, not {len(arguments)}")
+    if len(arguments) == 2 and not isinstance(arguments[1], n.BooleanLiteral):
+        # Whether types without a text in SQL may come; there are none here.
+        raise binder.source.invalid(arguments[1].at, "the second argument of TYPEOF is TRUE or FALSE")
     return Constant(_NOT_NULL_TEXT, str(binder.bind(arguments[0]).type))
 
 

@@ -17,6 +17,7 @@ from penstock.engine.changelog import ANY_MODE, APPEND_ONLY, ChangelogMode, RowK
 from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.changes import Int64s, Mask, row_codes
 from penstock.engine.operators.changelog.inputs import distinct_keys
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 
@@ -166,7 +167,10 @@ class SplitUpsertSpec(OperatorSpec):
 
 
 class SplitUpsert(Operator):
-    """Drops the rows of kind -U that a row of their key follows, and makes deletes of the others."""
+    """Drops the rows of kind -U whose key a row of the batch has in the end, and makes deletes of the others.
+
+    A row that goes from one rank to another may come before it goes: of keys with such rows, the batch is summed up.
+    """
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = keys
@@ -176,16 +180,42 @@ class SplitUpsert(Operator):
             kinds = batch.kinds.to_numpy()
             before = kinds == RowKind.UPDATE_BEFORE
             if before.any():
+                goes = before | (kinds == RowKind.DELETE)
                 numbers, _ = distinct_keys([batch.data.column(name) for name in self._keys], len(kinds))
-                comes = np.flatnonzero((kinds == RowKind.INSERT) | (kinds == RowKind.UPDATE_AFTER))
-                last = np.full(int(numbers.max()) + 1, _NONE)
-                last[numbers[comes]] = comes
-                followed = last[numbers] > np.arange(len(kinds))
+                mixed = _come_before_they_go(numbers, goes)
+                kept = np.ones(len(kinds), np.bool_)
+                if mixed.any():
+                    places = np.flatnonzero(mixed)
+                    kept[places] = _in_the_end(batch.data.take(pa.array(places)), goes[places])
+                comes = np.zeros(int(numbers.max()) + 1, np.bool_)
+                comes[numbers[kept & ~goes]] = True
+                kept &= ~((before | (goes & mixed)) & comes[numbers])
                 kinds = np.where(before, np.int8(RowKind.DELETE), kinds)
-                batch = Batch(batch.data, batch.timestamps, pa.array(kinds, pa.int8()))
-                batch = batch.filter(pa.array(~(before & followed)))
+                batch = Batch(batch.data, batch.timestamps, pa.array(kinds, pa.int8())).filter(pa.array(kept))
         if batch.num_rows:
             out.collect(batch)
+
+
+def _come_before_they_go(numbers: Int64s, goes: Mask) -> Mask:
+    """The rows of keys of which a row comes, and then one goes."""
+    count, places = int(numbers.max()) + 1, np.arange(len(numbers))
+    first, last = np.full(count, len(numbers)), np.full(count, _NONE)
+    np.minimum.at(first, numbers[~goes], places[~goes])
+    last[numbers[goes]] = places[goes]
+    mixed: Mask = (first < last)[numbers]
+    return mixed
+
+
+def _in_the_end(rows: pa.RecordBatch, goes: Mask) -> Mask:
+    """Of rows that are alike, the last one that says what all of them together do; none where they do nothing."""
+    codes, signs = row_codes(rows), np.where(goes, -1, 1)
+    sums = np.zeros(int(codes.max()) + 1, np.int64)
+    np.add.at(sums, codes, signs)
+    says = np.sign(sums)[codes] == signs
+    last = np.full(len(sums), _NONE)
+    last[codes[says]] = np.flatnonzero(says)
+    kept: Mask = says & (last[codes] == np.arange(len(codes)))
+    return kept
 
 
 class Upsert(Operator):

@@ -58,9 +58,10 @@ def _write(
         stream = _one_each(stream, schema, plan, lowering.ttl_ms)
     takes, given = lowering.connectors.sink_mode(table), changelog_mode(plan.input)
     if Change.UPDATE_BEFORE in (RETRACT if plan.keys else given) - takes:
-        # A condition may have kept the row before an update, and dropped the one that it is now.
+        # What an update was may be a row of another key, or come without what it is now.
         split = not plan.keys and (bool(constraints) or may_split_updates(plan.input))
-        stream = in_order(stream._add(SplitUpsertSpec(primary_key(table)) if split else UpsertSpec(), schema))
+        keys = primary_key(table) if split else ()
+        stream = in_order(stream._add(SplitUpsertSpec(keys) if keys else UpsertSpec(), schema))
     written = lowering.connectors.sink(table, wanted)
     for stage in written.stages:
         stream = in_order(stream._add(stage.spec, stage.schema))

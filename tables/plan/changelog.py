@@ -82,8 +82,11 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
 
 
 def may_split_updates(node: PlanNode) -> bool:
-    """Whether a row before an update may come without the one that it is now: a condition was true of it alone."""
-    if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin):
+    """Whether a row before an update may come without the one that it is now, or with a row of another key.
+
+    A condition may be true of one of them alone; first rows are updated by their rank, which has another row then.
+    """
+    if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin | p.TopN | p.Sort):
         return True
     return isinstance(node, p.Project | p.Watermarks | p.Union) and any(map(may_split_updates, inputs_of(node)))
 

@@ -475,6 +475,29 @@ _KEPT = (
     ),
 )
 
+_PLAYERS = source(
+    "players",
+    ["name STRING", "score INT", "PRIMARY KEY (name) NOT ENFORCED"],
+    [("A", 1), ("B", 2), ("+U", "A", 3), ("C", 4), ("D", 5), ("-D", "D", 5)],
+    [("+U", "C", 0), ("E", 9), ("+U", "B", 8), ("-D", "E", 9)],
+    _UPSERTS,
+)
+_PLAYER = ["name STRING PRIMARY KEY NOT ENFORCED", "score INT"]
+_FIRST = "SELECT *, ROW_NUMBER() OVER (ORDER BY score DESC) AS n FROM players"
+_FIRST_ROWS = tuple(
+    # What leaves the first rows leaves a table of their keys, though another row takes its rank.
+    _program(
+        name,
+        _PLAYERS,
+        {**sink(_PLAYER, ["C, 4", "A, 3"], ["-D[C, 4]", "B, 8"]), "options": _KEYED},
+        f"INSERT INTO sink_t SELECT name, score FROM {query}",
+    )
+    for name, query in (
+        ("first-rows-by-another-key-than-their-rank", f"({_FIRST}) WHERE n <= 2"),
+        ("sorted-rows-by-another-key-than-their-rank", "players ORDER BY score DESC LIMIT 2"),
+    )
+)
+
 _COLLECTIONS = source(
     "baskets",
     ["who STRING", "items ARRAY<ROW<item STRING, n INT>>", "tags MAP<STRING, INT>", "words MULTISET<STRING>"],
@@ -534,4 +557,4 @@ _ELEMENTS = tuple(
     )
 )
 
-PROGRAMS = (*_LIMITS, *_WINDOWS, *_CHANGELOGS, *_QUANTIFIED, *_KEPT, *_ELEMENTS)
+PROGRAMS = (*_LIMITS, *_WINDOWS, *_CHANGELOGS, *_QUANTIFIED, *_KEPT, *_FIRST_ROWS, *_ELEMENTS)

@@ -227,6 +227,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
         58,
         "LEFT JOIN LATERAL over UNNEST takes its columns alone",
     ),
+    (SqlValidationError, "SELECT TYPEOF(1, 'all')", 18, "the second argument of TYPEOF is TRUE or FALSE"),
     (SqlValidationError, "SELECT UPPER(DATE '2024-01-31')", 14, "UPPER takes a text here, not DATE NOT NULL; cast it"),
     (
         SqlUnsupportedError,

@@ -251,6 +251,7 @@ def test_texts(expression: str, wanted: object) -> None:
         ("TO_DATE('x') IS NULL", True),
         ("DATE_FORMAT(TIMESTAMP '2020-05-31 23:59:58', 'QQ Q G')", "02 2 AD"),
         ("TYPEOF(CAST(1 AS DECIMAL(10, 2)) * 2)", "DECIMAL(21, 2) NOT NULL"),
+        ("TYPEOF(ARRAY[x], TRUE)", "ARRAY<INT NOT NULL> NOT NULL"),
     ],
 )
 def test_times(expression: str, wanted: object) -> None:
