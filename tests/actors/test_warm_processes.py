@@ -6,8 +6,10 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import pytest
+import ray
 
 from penstock import StreamEnvironment
 from penstock.actors.cluster import WARM_IMPORTS
@@ -35,6 +37,21 @@ def until_idle(raylet: Address, least: int) -> int:
             return idle
         assert time.monotonic() < deadline, f"{idle} of {least} processes are idle"
         threading.Event().wait(0.1)
+
+
+class _Idle:
+    """An actor that does nothing."""
+
+    def answer(self) -> bool:
+        return True
+
+
+def occupied(count: int) -> list[Any]:
+    """Actors, each in a process that was idle if there was one."""
+    actor_class: Any = ray.remote(_Idle)
+    actors = [actor_class.options(num_cpus=0).remote() for _ in range(count)]
+    ray.get([actor.answer.remote() for actor in actors])
+    return actors
 
 
 NEEDED = "penstock.actors.subtask", "penstock.actors.job_manager"
@@ -70,13 +87,15 @@ def test_workers_of_a_cluster_that_a_program_starts_have_loaded_it() -> None:
 
 @pytest.mark.ray
 def test_a_job_leaves_as_many_as_it_has_taken(raylet: Address) -> None:
-    # For its manager, and its subtask.
-    before = until_idle(raylet, 2)
+    actors = occupied(idle_workers(raylet) or 0)
     env = StreamEnvironment(parallelism=1)
     rows = env.from_collection([1, 2, 3]).collect()
     env.execute()
     assert len(rows.to_arrow()) == 3
-    until_idle(raylet, before)
+    # Its manager, and its subtask.
+    until_idle(raylet, 2)
+    for actor in actors:
+        ray.kill(actor)
 
 
 def test_a_raylet_that_is_not_there_is_none() -> None:
