@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from penstock.connectors.files.escapes import EscapedStream
 from penstock.connectors.files.formats import open_stream
 from penstock.connectors.files.readers import (
     BLOCK_BYTES,
@@ -63,7 +64,7 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
     Raises:
         RecordError: unreadable, or the first block is no CSV.
     """
-    names = _read_header(path)
+    names = read_header(path)
     if names is None:
         return None
     convert = convert_options(None, null_values)
@@ -127,12 +128,12 @@ def csv_chunks(
         null_values: unquoted texts that mean null.
         row: where to begin.
         on_misfit: called with rows that have more or fewer fields than the header, perhaps several times; gives
-            "skip" to leave one out. None: such a row is an error.
+            "skip" to leave one out. Bytes that are no UTF-8 are escaped then (`escapes`). None: such a row is an error.
 
     Raises:
         RecordError: unreadable, a column is missing or new, or a row does not fit; names file and row.
     """
-    names = _read_header(path)
+    names = read_header(path)
     if names is None:
         return
     if not set(names) & set(columns.schema.names):
@@ -167,7 +168,7 @@ def csv_chunks(
             raise RecordError(_row_message(path, located, names, columns)) from cause
 
 
-def _read_header(path: str) -> list[str] | None:
+def read_header(path: str) -> list[str] | None:
     """The names in the first line that is not blank, or None in an empty file."""
     with reading(path), open_stream(path) as stream:
         # Bytes that are no UTF-8 may stand behind the header: those are reported with their own row.
@@ -187,8 +188,9 @@ def _open(
     convert: pc.ConvertOptions,
     on_misfit: Callable[[pc.InvalidRow], str] | None = None,
 ) -> pc.CSVStreamingReader:
+    bytes_of = stream if on_misfit is None else EscapedStream(stream)
     return pc.open_csv(
-        pa.PythonFile(_WholeLineEnds(stream), mode="r"),
+        pa.PythonFile(_WholeLineEnds(bytes_of), mode="r"),
         read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),
         # In a file of one column an empty line is a null; elsewhere it is no row at all.
         parse_options=pc.ParseOptions(
@@ -205,7 +207,7 @@ class _WholeLineEnds(io.RawIOBase):
     belong to a quoted text.
     """
 
-    def __init__(self, stream: pa.NativeFile) -> None:
+    def __init__(self, stream: pa.NativeFile | EscapedStream) -> None:
         super().__init__()
         self._stream = stream
         self._held = b""

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from penstock.connectors.files.csv_reader import LOCATED, convert_options, csv_chunks, shortened
+from penstock.connectors.files.csv_reader import LOCATED, convert_options, csv_chunks, read_header, shortened
+from penstock.connectors.files.escapes import unescaped, unescaped_column
 from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
 from penstock.connectors.records.batches import decode_whole, error_text
 from penstock.connectors.records.kept import with_kept
@@ -26,6 +27,7 @@ _QUOTE: Final = pa.scalar(b'"', pa.large_binary())
 _EMPTY: Final = pa.scalar(b"", pa.large_binary())
 _LINE_END: Final = pa.scalar(b"\n", pa.large_binary())
 _COMMA: Final = pa.scalar(b",", pa.large_binary())
+_AT_ONCE: Final = 10_000
 _FIRST_ROW: Final = 2
 """The number of the row behind the header."""
 
@@ -63,39 +65,51 @@ class _Rows:
     def __init__(self, path: str, columns: Columns) -> None:
         self._path = path
         self._columns = columns
+        self._next = _FIRST_ROW
         self._misfits: dict[int, tuple[str, bytes]] = {}
 
     def chunks(self, null_values: tuple[str, ...]) -> Chunks:
-        """All of them."""
-        as_bytes = Columns(pa.schema([(name, pa.large_binary()) for name in self._columns.schema.names]), declared=True)
-        number = _FIRST_ROW
+        """All of them, a block at a time."""
+        header = read_header(self._path) or []
+        # Of a name that occurs twice, which nobody reads, Arrow could not tell the columns apart.
+        names = header if len(set(header)) == len(header) else self._columns.schema.names
+        as_bytes = Columns(pa.schema([(name, pa.large_binary()) for name in names]), declared=True)
         for fields in csv_chunks(self._path, as_bytes, null_values, on_misfit=self._note):
-            end = self._behind(number, fields.num_rows)
-            yield self._rows(fields, range(number, end))
-            number = end
-        last = range(number, max(self._misfits, default=0) + 1)
-        yield self._rows(pa.RecordBatch.from_pylist([], as_bytes.schema), last)
+            end = self._behind(fields.num_rows)
+            plain = pa.RecordBatch.from_arrays(list(map(unescaped_column, fields.columns)), schema=fields.schema)
+            yield self._rows(plain, range(self._next, end))
+            self._next = end
+        # Of blocks without a row that fits Arrow tells nothing.
+        none = pa.RecordBatch.from_pylist([], as_bytes.schema)
+        while self._misfits:
+            end = min(max(self._misfits) + 1, self._next + _AT_ONCE)
+            yield self._rows(none, range(self._next, end))
+            self._next = end
 
     def _note(self, row: pv.InvalidRow) -> str:
         """Note a row with more or fewer fields than the header."""
-        reason = f"it has {row.actual_columns} fields, and the header {row.expected_columns}"
-        self._misfits[row.number] = (self._placed(row.number, reason), row.text.encode())
+        if row.number >= self._next:
+            reason = f"it has {row.actual_columns} fields, and the header {row.expected_columns}"
+            self._misfits[row.number] = (self._placed(row.number, reason), unescaped(row.text))
         return "skip"
 
     def _placed(self, number: int, reason: str) -> str:
         return f"{self._path}, row {number} (the header is row 1): {reason}"
 
-    def _behind(self, number: int, count: int) -> int:
-        """The number behind so many rows with the right number of fields, the first of which may be `number`."""
-        while count:
+    def _behind(self, count: int) -> int:
+        """The number behind so many rows with the right number of fields, and behind those that were noted up to it."""
+        number = self._next
+        while count or number in self._misfits:
             count -= number not in self._misfits
             number += 1
         return number
 
     def _rows(self, fields: pa.RecordBatch, numbers: range) -> pa.RecordBatch:
         """The rows with these numbers: `fields`, and those that were noted among them."""
-        decoded = decode_whole(_records(fields), self._columns.schema, self._parse, _not_sure, self._reason)
-        bad = {place: self._misfits[number] for place, number in enumerate(numbers) if number in self._misfits}
+        records = _records(fields.select(self._columns.schema.names))
+        decoded = decode_whole(records, self._columns.schema, self._parse, _not_sure, self._reason)
+        noted = ((place, self._misfits.pop(number, None)) for place, number in enumerate(numbers))
+        bad = {place: misfit for place, misfit in noted if misfit is not None}
         places = [place for place in range(len(numbers)) if place not in bad]
         for one in decoded.bad:
             place = places[one.index]

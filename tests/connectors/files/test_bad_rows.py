@@ -97,6 +97,38 @@ def test_lines_of_json_that_do_not_fit_stand_in_their_places(tmp_path: Path) -> 
         assert said in reasons
 
 
+def test_rows_with_too_many_fields_may_have_any_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(
+        b"id,name,at,note\n1,J\xf6rg,,,x\n2,J\xf6rg,,\xff\n3,J\xc3\xb6rg,,keep\xe2\x82\nx,\xc3\xb6,,is kept\n"
+    )
+    rows = read_rows(_kept(path))
+    assert [(row["id"], row["name"], row["raw"]) for row in rows] == [
+        (None, None, b"1,J\xf6rg,,,x"),
+        (None, None, b"2,J\xf6rg,,\xff"),
+        (3, "J\xf6rg", None),
+        (None, None, b"x,\xc3\xb6,,is kept"),
+    ]
+    assert "row 2 (the header is row 1): it has 5 fields" in rows[0]["error"]
+    assert "row 3 (the header is row 1): column 'name'" in rows[1]["error"]
+
+
+def test_rows_that_do_not_fit_are_given_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1000)
+    path, records = tmp_path / "t.csv", [f"{n},b,,more" if n % 50 else f"{n},b," for n in range(25_000)]
+    path.write_text("id,name,at\n" + "".join(f"{record}\n" for record in records) + "1\n" * 25_000)
+    source = _kept(path)
+    reader = source.open_at(source.splits(1)[0], {"row": 0}, context())
+    sizes, raw = [], []
+    while isinstance(batch := reader.next_batch(1_000_000), pa.RecordBatch):
+        sizes.append(batch.num_rows)
+        raw += batch["raw"].to_pylist()
+    reader.close()
+    assert sizes[0] < 200
+    assert max(sizes) <= 10_000
+    assert raw == [record.encode() if n % 50 else None for n, record in enumerate(records)] + [b"1"] * 25_000
+
+
 def test_a_file_of_bad_rows_only(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b"id,name,at\n1\n2,b\n")
