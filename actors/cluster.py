@@ -19,7 +19,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
-from penstock.actors.cluster_token import token_problem, wants_token
+from penstock.actors.cluster_token import is_open, token_problem
 from penstock.actors.embedded import is_embedded
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
@@ -181,7 +181,7 @@ def _address_here() -> str:
     here = clusters_here()
     if here.address is not None:
         # With a token, this process would refuse the calls of a cluster that has none, and its jobs would never begin.
-        if wants_token(*_host_and_port(here.address)):
+        if not is_open(*_host_and_port(here.address)):
             maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
         return here.address
     if here.refused:

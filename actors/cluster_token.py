@@ -69,9 +69,9 @@ def _token() -> str | None:
         return None
 
 
-def wants_token(host: str, port: int) -> bool:
-    """Whether the cluster whose GCS answers there refuses calls without a token."""
-    return _code(host, port, None) == _UNAUTHENTICATED
+def is_open(host: str, port: int) -> bool:
+    """Whether the cluster whose GCS answers there is known to take calls without a token."""
+    return _code(host, port, None) == _GOOD
 
 
 def _code(host: str, port: int, token: str | None) -> int | None:

@@ -216,7 +216,8 @@ class _WholeLineEnds(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data: bytes = self._held + self._stream.read(size - len(self._held) if size >= 0 else None)
+        read = self._stream.read(size - len(self._held)) if size >= 0 else self._stream.read()
+        data: bytes = self._held + read
         self._held = b""
         if len(data) > 1 and data.endswith(b"\r"):
             data, self._held = data[:-1], b"\r"

@@ -41,7 +41,7 @@ class EscapedStream(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         while size < 0 or len(self._held) < size:
-            data: bytes = self._stream.read(size if size >= 0 else None)
+            data: bytes = self._stream.read(size) if size >= 0 else self._stream.read()
             self._held += self._decoder.decode(data, final=not data).translate(_TO_PRIVATE).encode()
             if not data:
                 break

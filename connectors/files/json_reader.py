@@ -121,18 +121,19 @@ class _Parser:
 
     def parse_keeping(self, block: bytes, first_line: int) -> pa.RecordBatch:
         """A row for each line of `block` that is not blank; the bad ones are kept with what is wrong with them."""
-        numbered = [(number, line) for number, line in enumerate(block.split(b"\n"), first_line) if line.strip(_BLANK)]
-        bad: dict[int, tuple[str, bytes]] = {}
         try:
             good = self.parse(block, first_line)
+            columns = with_kept(good, {}, good.num_rows)
         except RecordError:
+            numbered = [(at, line) for at, line in enumerate(block.split(b"\n"), first_line) if line.strip(_BLANK)]
             lines = pa.array([line for _, line in numbered], pa.large_binary())
             decoded = decode_whole(lines, self._columns.schema, self._parse_lines, _surely_bad, self._alone)
-            good = decoded.rows
+            bad = {}
             for one in decoded.bad:
                 number, line = numbered[one.index]
                 bad[one.index] = (f"{self._path}, line {number}: {one.reason}", line)
-        return pa.RecordBatch.from_arrays(with_kept(good, bad, len(numbered)), schema=self._columns.kept_schema)
+            columns = with_kept(decoded.rows, bad, len(numbered))
+        return pa.RecordBatch.from_arrays(columns, schema=self._columns.kept_schema)
 
     def _parse_lines(self, lines: pa.LargeBinaryArray) -> pa.RecordBatch:
         block = b"\n".join(lines.to_pylist())
@@ -212,7 +213,9 @@ class _Parser:
         for field, wire in zip(self._columns.schema, self._wire, strict=True):
             options = pj.ParseOptions(explicit_schema=pa.schema([wire]), unexpected_field_behavior="ignore")
             try:
-                from_wire(_parse(self._with_entries(line), options).column(0).combine_chunks(), field.type)
+                maps = MapTexts(pa.schema([field]))
+                text = maps.as_entries(line.decode("utf-8")).encode("utf-8") if maps.are_there else line
+                from_wire(_parse(text, options).column(0).combine_chunks(), field.type)
             except _PARSE_ERRORS as error:
                 return f"field {field.name!r} ({field.type}): {_plain(error)}; {self._columns.remedy}"
         if not self._columns.declared and (unknown := _unknown_field(value, self._columns.schema)):

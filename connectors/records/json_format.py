@@ -132,7 +132,8 @@ class JsonFormat(RecordFormat):
         named = sorted(zip(self._schema, self._wire, strict=True), key=lambda pair: str(pair[1].type) not in str(error))
         for field, wire in named:
             try:
-                text = self._maps.as_entries(value.decode("utf-8")).encode() if self._maps.are_there else value
+                maps = MapTexts(pa.schema([field]))
+                text = maps.as_entries(value.decode("utf-8")).encode() if maps.are_there else value
                 from_wire(_read(pa.py_buffer(text), pa.schema([wire])).column(0).combine_chunks(), field.type)
             except PARSE_ERRORS as cause:
                 return f"field {field.name!r} ({field.type}): {_plain(cause)}"

@@ -92,7 +92,9 @@ def least(needed: float, divides: int, most: int) -> int:
         (7, 8, 5, 64)
     """
     enough = min(needed / _MORE_THAN_ITS_SHARE, worth(most, divides))
-    return next(one for one in range(max(1, math.ceil(round(enough, 6))), most + 1) if worth(one, divides) >= enough)
+    return next(
+        one for one in range(max(1, math.ceil(round(enough, 6))), most + 1) if worth(one, divides) >= enough - 1e-6
+    )
 
 
 def worth(subtasks: int, divides: int) -> float:

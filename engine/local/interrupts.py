@@ -11,7 +11,7 @@ import logging
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -75,12 +75,14 @@ class Interrupts:
             self._waits = False
             raise _WaitOver
         if self._first == now and (operator := _operator_at(frame)) is not None:
-            _LOG.warning(
-                "interrupted: job %r stops as soon as operator %r has done what it is at; a second Ctrl-C, after a "
-                "second or more, ends it there",
-                self._job,
-                operator,
-            )
+            # The function may be within a write to the same stream, which takes no other then.
+            with suppress(RuntimeError):
+                _LOG.warning(
+                    "interrupted: job %r stops as soon as operator %r has done what it is at; a second Ctrl-C, after a "
+                    "second or more, ends it there",
+                    self._job,
+                    operator,
+                )
 
     def wait(self, wait_until: Callable[[float], None], deadline: float) -> None:
         """Wait by a clock's `wait_until`; an interrupt that is held ends it."""

@@ -37,12 +37,17 @@ class UnnestedQuery:
         # Names of the query's own come before those of the rows around it.
         own = frozenset(inner.names)
         around = tuple(replace(member, hidden=member.hidden | own) for member in scope.members)
-        names = ExpressionBinder(binder.source, Scope((*around, inner), node.columns))
+        names = ExpressionBinder(binder.source, Scope((inner, *around), node.columns))
         kept = node if self.select.where is None else Filter(node, names.condition(self.select.where, "WHERE"))
         values: list[Expression] = []
         titles: list[str] = []
         for item in self.select.items:
             if isinstance(item.value, n.Star):
+                named = item.value.qualifier
+                if named is not None and [part.name for part in named.parts] != [inner.name]:
+                    raise binder.source.unsupported(
+                        item.at, "in LATERAL over UNNEST, * is of the elements alone; name the other columns"
+                    )
                 values += (every.column(inner.first + offset) for offset in range(len(inner.names)))
                 titles += inner.names
                 continue

@@ -86,7 +86,7 @@ def may_split_updates(node: PlanNode) -> bool:
 
     A condition may be true of one of them alone; first rows are updated by their rank, which has another row then.
     """
-    if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin | p.TopN | p.Sort):
+    if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin | p.TopN):
         return True
     return isinstance(node, p.Project | p.Watermarks | p.Union) and any(map(may_split_updates, inputs_of(node)))
 

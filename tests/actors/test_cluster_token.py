@@ -14,7 +14,7 @@ import ray
 
 from penstock.actors import cluster_token as module
 from penstock.actors.cluster import ON_THIS_MACHINE, connect
-from penstock.actors.cluster_token import token_problem, wants_token
+from penstock.actors.cluster_token import is_open, token_problem
 from penstock.actors.grpc_call import Answer
 
 HERE = Path("~/.ray/auth_token").expanduser()
@@ -84,7 +84,14 @@ class TestAClusterWithoutAToken:
 
     def test_takes_whoever_sends_none(self) -> None:
         assert token_problem("127.0.0.1", 6379, is_local=True) is None
-        assert not wants_token("127.0.0.1", 6379)
+        assert is_open("127.0.0.1", 6379)
+
+    def test_is_not_known_to_be_one_where_it_does_not_answer(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def call(*_: object) -> Answer:
+            raise TimeoutError
+
+        monkeypatch.setattr(module, "call", call)
+        assert not is_open("127.0.0.1", 6379)
 
     def test_cannot_be_used_by_a_process_that_wants_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RAY_AUTH_MODE", "token")

@@ -223,6 +223,12 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     ),
     (
         SqlUnsupportedError,
+        "SELECT 1 FROM (VALUES ARRAY[1]) t (a), LATERAL (SELECT t.* FROM UNNEST(a) u (b))",
+        56,
+        "* is of the elements alone",
+    ),
+    (
+        SqlUnsupportedError,
         "SELECT 1 FROM (VALUES ARRAY[1]) t (a) LEFT JOIN LATERAL (SELECT b FROM UNNEST(a) u (b) WHERE b > 1) ON TRUE",
         58,
         "LEFT JOIN LATERAL over UNNEST takes its columns alone",

@@ -20,6 +20,7 @@ import pyarrow as pa
 from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.connectors import ConnectorContext, LookupTable
+from penstock.engine.durations import format_duration
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext
@@ -41,6 +42,10 @@ class LookupRetry:
 
     attempts: int
     delay_ms: int
+
+    def describe(self) -> str:
+        """For people."""
+        return f"again {self.attempts} times after {format_duration(self.delay_ms)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ class LookupJoinSpec(OperatorSpec):
 
     def describe(self) -> str:
         cached = f", {self.cache.describe()}" if self.cache is not None else ""
-        return f"lookup_join({type(self.table).__name__}, {self.columns.describe()}, {self.how}{cached})"
+        again = "" if self.retry is None else f", {self.retry.describe()}"
+        return f"lookup_join({type(self.table).__name__}, {self.columns.describe()}, {self.how}{cached}{again})"
 
     @property
     def traits(self) -> OperatorTraits:

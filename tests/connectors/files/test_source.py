@@ -449,9 +449,9 @@ def test_bad_json_lines_are_named(tmp_path: Path, line: bytes, reason: str, befo
 
 
 _MAPS: Final = {
+    "d": pa.decimal128(30, 10),
     "m": pa.map_(pa.string(), pa.int64()),
     "n": pa.map_(pa.int32(), pa.list_(pa.struct([("in", pa.map_(pa.string(), pa.date32()))]))),
-    "d": pa.decimal128(30, 10),
 }
 
 
