@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import ray
@@ -19,6 +20,8 @@ from penstock.engine.errors import ClusterError
 _ANSWER_SECONDS: Final = 2.0
 _HEAD: Final = "node:__internal_head__"
 """The resource that only the head of a cluster has."""
+ON_THE_HEAD: Final[Mapping[str, float]] = MappingProxyType({_HEAD: 0.0001})
+"""What an actor needs that is to be on the head: with a soft affinity, Ray may put it elsewhere all the same."""
 
 
 def leaving_nodes() -> Collection[str]:

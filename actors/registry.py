@@ -29,7 +29,7 @@ from penstock.actors.deaths import remark
 from penstock.actors.ended_jobs import end_of, ended_jobs
 from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
-from penstock.actors.nodes import head_node
+from penstock.actors.nodes import ON_THE_HEAD, head_node
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import SampledStack
 from penstock.actors.tail import tail
@@ -108,10 +108,7 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
 
 def _on_the_head() -> dict[str, Any]:
     """Where a manager is: on a worker, it would keep that from leaving, and die with it."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    head = head_node()
-    return {} if head is None else {"scheduling_strategy": NodeAffinitySchedulingStrategy(head, soft=True)}
+    return {} if head_node() is None else {"resources": dict(ON_THE_HEAD)}
 
 
 def _await_outliving(name: str, manager: Any) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.actors.ended_jobs import info_from, info_text
+from penstock.actors.nodes import ON_THE_HEAD
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
 from penstock.web.export.options import ExportOptions
@@ -315,7 +316,7 @@ def start_server(options: ServerOptions) -> Address:
         max_task_retries=-1,
         max_concurrency=4,
         # On a worker it would keep the cluster from giving that machine back.
-        resources={"node:__internal_head__": 0.0001},
+        resources=dict(ON_THE_HEAD),
     ).remote(chosen)
     try:
         address: Address = ray.get(actor.address.remote(), timeout=_STARTED_SECONDS)
