@@ -167,10 +167,15 @@ def _beside(
     names = tuple(f"EXPR${i}" if item.alias is None else item.alias.name for i, item in enumerate(body.items))
     node = beside_columns(left, left.columns, values)
     both = _named_beside(binder, right, names, scope, node.columns)
+    return _where_on(binder, join, node, both, "of one row")
+
+
+def _where_on(binder: Queries, join: q.Join, node: PlanNode, both: Scope, what: str) -> tuple[PlanNode, Scope]:
+    """Of each row beside what it met, those for which the condition of the join holds; `what` it met, for errors."""
     if join.condition is None or (isinstance(join.condition, n.BooleanLiteral) and join.condition.value):
         return node, both
     if join.kind == "LEFT":
-        raise binder.source.unsupported(join.condition.at, "LEFT JOIN LATERAL of one row takes ON TRUE")
+        raise binder.source.unsupported(join.condition.at, f"LEFT JOIN LATERAL {what} takes ON TRUE")
     return Filter(node, _condition(binder, join.condition, both)), both
 
 
@@ -183,11 +188,7 @@ def _elements(
         raise binder.source.unsupported(join.at, f"{join.kind} JOIN with LATERAL has no meaning")
     node, names = elements.bound(binder, left, scope, outer=join.kind == "LEFT")
     both = _named_beside(binder, right, names, scope, node.columns)
-    if join.condition is None or (isinstance(join.condition, n.BooleanLiteral) and join.condition.value):
-        return node, both
-    if join.kind == "LEFT":
-        raise binder.source.unsupported(join.condition.at, "LEFT JOIN LATERAL over UNNEST takes ON TRUE")
-    return Filter(node, _condition(binder, join.condition, both)), both
+    return _where_on(binder, join, node, both, "over UNNEST")
 
 
 @dataclass(frozen=True, slots=True)
