@@ -73,6 +73,8 @@ class Autoscaler:
         self._advice: Sequence[Advice] = ()
         self._needs: dict[str, deque[_Need]] = {}
         self._fewer_at: list[float] = []
+        self._asked: float | None = None
+        self._fewer_takes = 0.0
         self._ups: dict[str, _ScaleUp] = {}
         self._ceilings: dict[str, _Ceiling] = {}
         self._room: int | None = None
@@ -133,7 +135,7 @@ class Autoscaler:
         self._shape = (0, ())
 
     def _note_refusal(self, message: str) -> None:
-        self._is_asking = False
+        self._is_asking, self._asked = False, None
         self._history[-1] = replace(self._history[-1], outcome=REFUSED, message=message)
         self._ups.clear()
 
@@ -145,6 +147,9 @@ class Autoscaler:
         if shape != self._shape:
             self._shape, self._since = shape, reading.at
             self._readings.clear()
+            if self._asked is not None:
+                self._fewer_takes = reading.at - self._asked
+        self._asked = None
         stable = self._since + self._config.stabilization_ms / 1000
         window = self._config.metrics_window_ms / 1000
         if reading.at < stable:
@@ -212,8 +217,12 @@ class Autoscaler:
             needs.popleft()
 
     def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
-        """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst."""
-        task, seconds = advice.figures.task, self._config.scale_down_interval_ms / 1000
+        """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst.
+
+        They are asked for as much earlier as it took the last time, so that some leave when the interval is over.
+        """
+        task, interval = advice.figures.task, self._config.scale_down_interval_ms / 1000
+        seconds = max(interval / 2, interval - self._fewer_takes)
         newest_first = reversed(self._needs[task.uids[0]])
         enough = list(takewhile(lambda one: max(one.needed, one.bearable) < task.parallelism, newest_first))
         since = enough[-1].since if enough else at
@@ -279,6 +288,7 @@ class Autoscaler:
         self._state = "rescaling"
         self._history.append(record)
         self._is_asking = True
+        self._asked = reading.at if all(one.change < 0 for one in changes) else None
         for one in changes:
             task = one.figures.task
             if one.change > 0 and one.figures.true_rate is not None:

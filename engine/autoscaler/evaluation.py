@@ -6,6 +6,7 @@ which has them from Kalavri et al., "Three steps is all you need" (OSDI 2018).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -28,7 +29,7 @@ class TaskFigures:
     Args:
         task: as it was read last.
         rate: of rows taken.
-        busy: of its busiest subtask, as an average hides it; from 0 to 1.
+        busy: of its busiest subtask, as an average hides it, but for what is chance; from 0 to 1.
         blocked: of the subtask that waited most for who takes its rows.
         true_rate: how fast it could take rows; None: it has done too little to tell.
         target_rate: how fast rows would come if nothing held them up.
@@ -87,7 +88,7 @@ def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> J
         task.id: [_between(*pair) for pair in zip(before[task.id].subtasks, task.subtasks, strict=True)]
         for task in last.tasks
     }
-    busy_by = {task: max((_share(one.busy, one) for one in spent), default=0.0) for task, spent in spent_by.items()}
+    busy_by = {task: _busiest(spent) for task, spent in spent_by.items()}
     for task in last.tasks:
         spent, busy = spent_by[task.id], busy_by[task.id]
         rate = sum(one.rows_in for one in spent) / seconds
@@ -128,6 +129,22 @@ def _between(before: SubtaskCounters, now: SubtaskCounters) -> SubtaskCounters:
 def _share(part: float, whole: SubtaskCounters) -> float:
     accounted = whole.busy + whole.blocked + whole.idle
     return part / accounted if accounted > 0 else 0.0
+
+
+def _busiest(spent: Sequence[SubtaskCounters]) -> float:
+    """How busy the busiest subtask is, or would be with no more rows than comes of chance; at least the mean."""
+    busy = [_share(one.busy, one) for one in spent]
+    mean = sum(busy) / len(busy) if busy else 0.0
+    return max(mean, max(busy, default=0.0) / (1 + _by_chance(sum(one.rows_in for one in spent), len(spent))))
+
+
+def _by_chance(rows: int, subtasks: int) -> float:
+    """By how much the fullest of some subtasks exceeds the mean when each row falls to any of them, as a share.
+
+    With few rows in the window it is much, and is another subtask each time; with many it is nothing. Source: Raab and
+    Steger, "Balls into bins: a simple and tight analysis" (RANDOM 1998), for many balls.
+    """
+    return math.sqrt(2 * subtasks * math.log(subtasks) / rows) if rows and subtasks > 1 else 0.0
 
 
 def _skew(spent: Sequence[SubtaskCounters], seconds: float) -> float:

@@ -189,8 +189,8 @@ def test_a_load_that_falls_is_followed_one_interval_behind_all_the_way_down() ->
     while workload.now < 5 * period:
         workload.run(1)
         reserved.append((workload.now, workload.parallelisms[1]))
-    # The interval, and two steps of the simulation.
-    behind = 60 + 2 * 2
+    # The interval, and a step of the simulation.
+    behind = 60 + 2
     for at, parallelism in reserved:
         if at > period:
             recent = max(load(at - seconds) for seconds in range(behind))

@@ -1,14 +1,18 @@
-"""How many subtasks a task is given, by what is shared out among them."""
+"""How many subtasks a task is given, by what is shared out among them and by how busy they are."""
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.engine.autoscaler.evaluation import evaluate
+from penstock.engine.autoscaler.readings import JobReading, SubtaskCounters, TaskReading
 from penstock.engine.autoscaler.scaling import least
+from penstock.engine.autoscaler_config import AutoscalerConfig
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,33 @@ def test_fewer_would_leave_too_much_to_the_fullest(needed: float, groups: int, m
     too_many = groups / needed * 1.05 + 1e-4
     assert fullest(found) <= too_many or fullest(found) == fullest(most)
     assert found == 1 or fullest(found - 1) > min(fullest(found), groups / needed * 1.05 - 1e-4)
+
+
+def busy(rows: list[int], row_seconds: float) -> float:
+    """What counts as busy in ten seconds, in which the subtasks had these rows."""
+    spent = tuple(SubtaskCounters(one, one, one * row_seconds, 0.0, 10 - one * row_seconds) for one in rows)
+    ends = (tuple(SubtaskCounters() for _ in rows), 0.0), (spent, 10.0)
+    first, last = (
+        JobReading(at, 0, 1, (TaskReading(1, "rows", ("rows",), ("rows",), (), (1,), 128, 0, counters),))
+        for counters, at in ends
+    )
+    return evaluate(first, last, AutoscalerConfig()).tasks[0].busy
+
+
+def test_that_one_subtask_has_more_rows_by_chance_counts_for_nothing() -> None:
+    draw = random.Random(3).choices
+    told = [busy(list(Counter(draw(range(8), k=2000)).values()), 0.02) for _ in range(200)]
+    assert sum(told) / len(told) == pytest.approx(0.5, abs=0.01)
+    assert max(told) < 0.54
+
+
+@pytest.mark.parametrize("rows", [[300, 400, 800], [0, 0, 500]])
+def test_that_one_has_many_more_counts_and_all_the_more_rows_there_are(rows: list[int]) -> None:
+    fullest = max(rows) * 0.001
+    told = [busy([one * times for one in rows], 0.01 / times) for times in (1, 100, 10_000)]
+    assert sum(rows) / 3 * 0.001 < told[0] < told[1] < told[2] < fullest
+    assert told[2] == pytest.approx(fullest, rel=0.01)
+
+
+def test_a_subtask_alone_is_as_busy_as_it_is() -> None:
+    assert busy([400], 0.02) == pytest.approx(0.8)
