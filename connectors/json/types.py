@@ -121,7 +121,7 @@ def _encode(row: dict[str, object]) -> str:
     try:
         return _ENCODER.encode(row)
     except (TypeError, ValueError):  # a value inside a list or struct has no form of its own
-        return _ENCODER.encode(_plain(row))
+        return _ENCODER.encode(plain_value(row))
 
 
 def _for_python(array: pa.Array) -> pa.Array:
@@ -159,11 +159,12 @@ def _microseconds(kind: pa.DataType) -> pa.DataType:
     return rebuilt(kind, _microseconds)
 
 
-def _plain(value: object) -> object:
+def plain_value(value: object) -> object:
+    """A value of Python, or one that holds others, as what the encoder takes."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: plain_value(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain_value(inner) for inner in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, bytes):

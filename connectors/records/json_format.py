@@ -15,6 +15,7 @@ import pyarrow.json as pj
 
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.json.maps import MapTexts
+from penstock.connectors.json.texts import JsonForm
 from penstock.connectors.json.types import from_wire, is_writable, json_lines, wire_type
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
@@ -53,6 +54,7 @@ class JsonFormat(RecordFormat):
 
     Args:
         schema: the columns, as `{"id": "int64", ...}` or an Arrow schema.
+        form: how rows are written, where it is not the usual form.
 
     Raises:
         ConfigurationError: no column, or one of a type that JSON cannot become.
@@ -63,8 +65,9 @@ class JsonFormat(RecordFormat):
         [{'id': 1}]
     """
 
-    def __init__(self, schema: SchemaLike) -> None:
+    def __init__(self, schema: SchemaLike, form: JsonForm | None = None) -> None:
         self._schema = parse_schema(schema, _FORM)
+        self._form = form
         self._wire = pa.schema([(field.name, wire_type(field.type)) for field in self._schema])
         self._layouts = Layouts(self._wire)
         self._maps = MapTexts(self._schema)
@@ -142,9 +145,15 @@ class JsonFormat(RecordFormat):
     def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
         rows = fit_rows(rows, self._schema, _FORM)
         try:
-            return as_values(_lines(rows))
+            return as_values(self._lines(rows))
         except PARSE_ERRORS as error:
-            raise encode_failure(rows, _lines, _FORM, error) from error
+            raise encode_failure(rows, self._lines, _FORM, error) from error
+
+    def _lines(self, rows: pa.RecordBatch) -> list[bytes]:
+        refuse_far_times(rows)
+        if self._form is not None:
+            return [line.encode("utf-8") for line in self._form.lines(rows)]
+        return json_lines(rows).encode("utf-8").split(b"\n")[:-1]
 
     def describe(self) -> str:
         return "json"
@@ -200,11 +209,6 @@ def _check_type(field: pa.Field) -> None:
         f"{_FORM}: column {field.name!r} cannot be {field.type} ({reason}); declare another type and convert it in the "
         "program"
     )
-
-
-def _lines(rows: pa.RecordBatch) -> list[bytes]:
-    refuse_far_times(rows)
-    return json_lines(rows).encode("utf-8").split(b"\n")[:-1]
 
 
 def _plain(error: Exception) -> str:

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-from penstock.engine.connectors import LookupTable
+import pyarrow as pa
+
+from penstock.engine.connectors import LookupTable, Source
+from penstock.table_connectors.formats.options import (
+    FILE_FORMAT_OPTIONS,
+    check_own,
+    element_delimiter,
+    leaves_bad_out,
+)
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable, WrittenTable
+from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.base import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
+
+if TYPE_CHECKING:
+    from penstock.connectors.files.readers import BadRecords
+    from penstock.table_connectors.formats.mended_rows import RowsOf
 
 FileFormat = Literal["csv", "json", "parquet", "avro"]
 _FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "parquet", "avro")
@@ -33,6 +45,7 @@ class FileTable:
             "path": "a file, a folder or a pattern; INSERT INTO writes into a folder",
             "format": f"one of {', '.join(_FORMATS)}",
             "source.monitor-interval": "how often to look for new files; without it, those that are there are read",
+            **FILE_FORMAT_OPTIONS,
         }
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
@@ -45,33 +58,86 @@ class FileTable:
         return "source.monitor-interval" not in table.options
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
-        from penstock.connectors.files.source import FileSource
-
         if table.partitioned_by:
             raise table.source.unsupported(
                 table.place_of("connector"),
                 "columns of PARTITIONED BY are in the names of folders, which are not read; declare another table of "
                 "the same path without them",
             )
-        options = TableOptions(table)
-        path, chosen = options.required("path"), options.choice("format", _FORMATS)
-        monitor = table.options.get("source.monitor-interval")
         schema = schema_of(columns)
-        with options.placed("path"):
-            if monitor is None:
-                return ScannedTable(FileSource.of(path, chosen, schema))
-            return ScannedTable(FileSource.of(path, chosen, schema, monitor=monitor))
+        source, rows = _read(TableOptions(table), schema)
+        return ScannedTable(source, stages=() if rows is None else (_stage(rows, schema),))
 
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.files.sink import FileSink
 
         options = TableOptions(table)
         path, chosen, parts = options.required("path"), options.choice("format", _FORMATS), table.partitioned_by
+        check_own(options, "", chosen)
+        schema = schema_of(columns)
+        stages = _texts(options, schema) if chosen == "csv" else ()
         with options.placed():
             return WrittenTable(
                 FileSink(path, chosen, mode="append", partition_by=parts),
+                stages,
                 overwriting=FileSink(path, chosen, mode="overwrite", partition_by=parts),
             )
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
-        return LoadedTable(self.scan(table, columns).source, schema_of(columns), keys)
+        schema = schema_of(columns)
+        source, rows = _read(TableOptions(table), schema)
+        return LoadedTable(source, schema, keys, None if rows is None else rows.of)
+
+
+def _read(options: TableOptions, schema: pa.Schema) -> tuple[Source, RowsOf | None]:
+    """The files of a table, and what makes its columns of what they give; None: they give them."""
+    path, chosen = options.required("path"), options.choice("format", _FORMATS)
+    check_own(options, "", chosen)
+    lenient = leaves_bad_out(options, chosen, "")
+    bad: BadRecords = "keep" if lenient else "fail"
+    with options.placed("path"):
+        if chosen == "csv":
+            from penstock.table_connectors.formats.mended_rows import CsvRows
+
+            read = pa.schema([(name, pa.string()) for name in schema.names]) if lenient else _as_texts(schema)
+            rows = CsvRows(schema, element_delimiter(options, ""), not lenient)
+            return _source(options, path, chosen, read, bad), rows if lenient or read != schema else None
+        source = _source(options, path, chosen, schema, bad)
+    if not lenient:
+        return source, None
+    from penstock.table_connectors.formats.mended_rows import JsonRows
+
+    return source, JsonRows(schema)
+
+
+def _source(options: TableOptions, path: str, chosen: FileFormat, schema: pa.Schema, bad: BadRecords) -> Source:
+    from penstock.connectors.files.source import FileSource
+
+    monitor, null = options.get("source.monitor-interval"), options.get("csv.null-literal")
+    nulls = ("",) if null is None else ("", null)
+    if monitor is None:
+        return FileSource.of(path, chosen, schema, nulls, bad_records=bad)
+    return FileSource.of(path, chosen, schema, nulls, bad_records=bad, monitor=monitor)
+
+
+def _as_texts(schema: pa.Schema) -> pa.Schema:
+    """The columns as files of CSV have them: what has parts is a text."""
+    from penstock.connectors.records.csv_parts import has_parts
+
+    return pa.schema([field.with_type(pa.string()) if has_parts(field.type) else field for field in schema])
+
+
+def _texts(options: TableOptions, schema: pa.Schema) -> tuple[Stage, ...]:
+    """What makes the columns of files of CSV of a table's, where they are others."""
+    texts = _as_texts(schema)
+    if texts == schema:
+        return ()
+    from penstock.table_connectors.formats.mended_rows import CsvTexts
+
+    return (_stage(CsvTexts(element_delimiter(options, "")), texts),)
+
+
+def _stage(rows: RowsOf, schema: pa.Schema) -> Stage:
+    from penstock.table_connectors.formats.mended_rows import MendedRowsSpec
+
+    return Stage(MendedRowsSpec(rows), schema)

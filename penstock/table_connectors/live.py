@@ -9,10 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.table_connectors.formats.options import LIVE_FORMAT_OPTIONS, PLAIN, record_format, value_format
+from penstock.table_connectors.formats.options import (
+    LIVE_FORMAT_OPTIONS,
+    PLAIN,
+    leaves_bad_out,
+    record_format,
+    value_format,
+)
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
-from penstock.tables.catalog.connectors import ScannedTable
+from penstock.tables.catalog.connectors import ScannedTable, Stage
 from penstock.tables.lower.base import schema_of
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
@@ -67,7 +73,12 @@ class LiveTable:
         form = record_format(options, name, prefix, schema, table.name)
         restore: Restore = options.choice(_RESTORE, ("refuse", "skip"), "refuse")
         with options.placed():
-            return ScannedTable(self._source(options, form, restore))
+            if not leaves_bad_out(options, name, prefix):
+                return ScannedTable(self._source(options, form, restore))
+            from penstock.table_connectors.formats.mended_rows import KeptFormat, KeptRows, MendedRowsSpec
+
+            stage = Stage(MendedRowsSpec(KeptRows(schema)), schema)
+            return ScannedTable(self._source(options, KeptFormat(form), restore), stages=(stage,))
 
     def _source(self, options: TableOptions, form: RecordFormat, restore: Restore) -> LiveSource:
         headers = options.below("headers.")

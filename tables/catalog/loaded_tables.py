@@ -6,7 +6,7 @@ Connectors whose data cannot be asked by key give it for joins AS OF PROCTIME; c
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -26,11 +26,13 @@ class LoadedTable(LookupTable):
         source: bounded.
         columns: its columns.
         by: the columns that rows are looked up by.
+        made: makes the columns of what the source gives; None: it gives them.
     """
 
     source: Source
     columns: pa.Schema
     by: tuple[str, ...]
+    made: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
     _rows: ArrowTable | None = field(default=None, repr=False)
 
     @property
@@ -58,7 +60,7 @@ class LoadedTable(LookupTable):
             try:
                 while (batch := reader.next_batch(_AT_ONCE)) is not None:
                     if not isinstance(batch, Wait):
-                        batches.append(batch)
+                        batches.append(batch if self.made is None else self.made(batch))
             finally:
                 reader.close()
         self._rows = ArrowTable(pa.Table.from_batches(batches, self.columns), self.by)

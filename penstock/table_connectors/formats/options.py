@@ -22,11 +22,21 @@ PLAIN: Final = ("json", "csv", "avro", "avro-confluent", "protobuf", "raw")
 FORMATS: Final = (*PLAIN, DEBEZIUM)
 """All formats of values; keys take the plain ones."""
 _OPTIONS: Final[Mapping[str, str]] = {
-    "json.ignore-parse-errors": "'true' leaves records out that cannot be read",
-    "json.timestamp-format.standard": "ISO-8601; both forms are read",
+    "json.ignore-parse-errors": "'true' reads fields that cannot be read as null, and leaves out what is no object",
+    "json.timestamp-format.standard": "ISO-8601, or SQL: how times are written; both forms are read",
+    "json.map-null-key.mode": "FAIL, DROP or LITERAL; no key of a map is null here",
+    "json.map-null-key.literal": "a text; no key of a map is null here",
+    "json.encode.decimal-as-plain-number": "'true' writes decimals as numbers; without it they are texts",
+    "json.encode.ignore-null-fields": "'true' writes no fields that are null",
+    "json.decode.json-parser.enabled": "how Flink parses; nothing changes by it",
     "csv.field-delimiter": "one character between fields; , without it",
     "csv.quote-character": 'one character around fields; " without it',
-    "csv.ignore-parse-errors": "'true' leaves records out that cannot be read",
+    "csv.disable-quote-character": "'true': there are no quotes",
+    "csv.escape-character": "one character before those that are meant as they are",
+    "csv.null-literal": "the text that is null; without it, an empty field is",
+    "csv.array-element-delimiter": "the text between parts of ARRAY and ROW; ; without it",
+    "csv.allow-comments": "'true' leaves out records that begin with #; needs csv.ignore-parse-errors",
+    "csv.ignore-parse-errors": "'true' reads fields that cannot be read as null, and leaves out what is no row",
     "avro-confluent.url": "the schema registry's",
     "avro-confluent.subject": "under which the schema is registered",
     "avro-confluent.basic-auth.user-info": "user:password",
@@ -44,9 +54,16 @@ FORMAT_OPTIONS: Final[Mapping[str, str]] = {
 """What SHOW CONNECTORS says of them."""
 LIVE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     "format": f"one of {', '.join(PLAIN)}",
-    **{key: text for key, text in _OPTIONS.items() if "ignore" not in key and not key.startswith(DEBEZIUM)},
+    **{key: text for key, text in _OPTIONS.items() if not key.startswith(DEBEZIUM)},
 }
-"""The same of servers that send records, of which none is left out."""
+"""The same of servers that send records."""
+FILE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
+    key: text
+    for key, text in _OPTIONS.items()
+    if key in ("csv.null-literal", "csv.array-element-delimiter") or key.endswith(".ignore-parse-errors")
+    if not key.startswith(DEBEZIUM)
+}
+"""The same of files."""
 
 
 def value_format(options: TableOptions, known: tuple[str, ...] = FORMATS) -> tuple[str, str]:
@@ -65,7 +82,7 @@ def value_format(options: TableOptions, known: tuple[str, ...] = FORMATS) -> tup
     option = given[0] if given else "format"
     name = options.choice(option, known)
     prefix = option.removesuffix("format")
-    _check_own(options, prefix, name)
+    check_own(options, prefix, name)
     return name, prefix
 
 
@@ -74,12 +91,12 @@ def key_format(options: TableOptions) -> str | None:
     if options.get("key.format") is None:
         return None
     name = options.choice("key.format", PLAIN)
-    _check_own(options, "key.", name)
+    check_own(options, "key.", name)
     return name
 
 
 def leaves_bad_out(options: TableOptions, name: str, prefix: str) -> bool:
-    """Whether records that cannot be read are left out; else they fail the job."""
+    """Whether records that cannot be read are left out, and fields null; else they fail the job."""
     return name in ("json", "csv", DEBEZIUM) and options.flag(f"{prefix}{name}.ignore-parse-errors")
 
 
@@ -101,10 +118,7 @@ def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Sche
             case "json":
                 return _json(options, prefix, schema)
             case "csv":
-                from penstock.connectors.records.csv_format import CsvFormat
-
-                delimiter = (options.get(f"{prefix}csv.field-delimiter") or ",").replace("\\t", "\t")
-                return CsvFormat(schema, delimiter, options.get(f"{prefix}csv.quote-character") or '"')
+                return _csv(options, prefix, schema)
             case "raw":
                 return _raw(options, schema)
             case "protobuf":
@@ -118,7 +132,12 @@ def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Sche
         return _confluent(options, prefix, schema, subject)
 
 
-def _check_own(options: TableOptions, prefix: str, name: str) -> None:
+def check_own(options: TableOptions, prefix: str, name: str) -> None:
+    """Refuses the options of formats that a table does not have.
+
+    Raises:
+        SqlValidationError: there is one.
+    """
     for other in FORMATS:
         for option in options.table.options:
             if other != name and option.startswith(f"{prefix}{other}."):
@@ -126,10 +145,53 @@ def _check_own(options: TableOptions, prefix: str, name: str) -> None:
 
 
 def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
+    from penstock.connectors.json.texts import JsonForm
     from penstock.connectors.records.json_format import JsonFormat
+    from penstock.table_connectors.formats.mending import JsonMend, MendedFormat
 
-    options.choice(f"{prefix}json.timestamp-format.standard", ("ISO-8601",), "ISO-8601")
-    return JsonFormat(schema)
+    own = f"{prefix}json"
+    options.choice(f"{own}.map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL")
+    options.flag(f"{own}.decode.json-parser.enabled")
+    form = JsonForm(
+        options.choice(f"{own}.timestamp-format.standard", ("ISO-8601", "SQL"), "ISO-8601"),
+        "numbers" if options.flag(f"{own}.encode.decimal-as-plain-number") else "texts",
+        "left out" if options.flag(f"{own}.encode.ignore-null-fields") else "written",
+    )
+    found = JsonFormat(schema, None if form == JsonForm() else form)
+    return MendedFormat(found, JsonMend(schema)) if leaves_bad_out(options, "json", prefix) else found
+
+
+def _csv(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
+    from penstock.table_connectors.formats.mending import CommentedFormat, CsvMarks, CsvMend, MendedFormat
+
+    own = f"{prefix}csv"
+    quote = options.get(f"{own}.quote-character")
+    if options.flag(f"{own}.disable-quote-character"):
+        if quote is not None:
+            raise options.invalid(
+                f"{own}.quote-character", f"'{own}.disable-quote-character' says that there is no such character"
+            )
+    else:
+        quote = quote or '"'
+    marks = CsvMarks(
+        (options.get(f"{own}.field-delimiter") or ",").replace("\\t", "\t"),
+        quote,
+        options.get(f"{own}.escape-character"),
+        options.get(f"{own}.null-literal") or "",
+        element_delimiter(options, prefix),
+    )
+    lenient = leaves_bad_out(options, "csv", prefix)
+    comments = options.flag(f"{own}.allow-comments")
+    if comments and not lenient:
+        raise options.invalid(f"{own}.allow-comments", f"it needs '{own}.ignore-parse-errors' = 'true' beside it")
+    found = marks.format(schema)
+    mended = MendedFormat(found, CsvMend(schema, marks)) if lenient else found
+    return CommentedFormat(mended) if comments else mended
+
+
+def element_delimiter(options: TableOptions, prefix: str) -> str:
+    """The text between the parts of ARRAY and ROW in CSV."""
+    return options.get(f"{prefix}csv.array-element-delimiter") or ";"
 
 
 def _raw(options: TableOptions, schema: pa.Schema) -> RecordFormat:

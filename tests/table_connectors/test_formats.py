@@ -1,0 +1,171 @@
+"""The options of CSV and JSON: what is read where a part of a record is wrong, and how values are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock import StreamEnvironment
+from penstock.connectors.records.format import RecordFormat
+from penstock.engine.errors import PenstockError, RecordError, SqlValidationError
+from penstock.table_connectors.formats.options import record_format, value_format
+from penstock.table_connectors.options import TableOptions
+from penstock.tables.catalog.catalog import CatalogTable
+from penstock.tables.lower.base import schema_of
+
+_COLUMNS = "id INT, names ARRAY<STRING>, r ROW<a STRING, b INT>, at TIMESTAMP(3), raw BYTES"
+_LENIENT = ("ignore-parse-errors", "true")
+
+
+def _format(columns: str, name: str, *options: tuple[str, str]) -> RecordFormat:
+    tables = StreamEnvironment(runtime="local").tables
+    given = "".join(f", '{name}.{key}' = '{value}'" for key, value in options)
+    tables.sql(
+        f"CREATE TABLE t ({columns}) WITH ('connector' = 'http', 'url' = 'http://nowhere:1', "
+        f"'format' = '{name}'{given})"
+    )
+    table = tables.catalog.find("t")
+    assert isinstance(table, CatalogTable)
+    read = TableOptions(table)
+    return record_format(read, *value_format(read), schema_of(tables.table("t").plan.columns), "t")
+
+
+def _read(form: RecordFormat, *records: bytes) -> tuple[list[dict[str, Any]], list[int]]:
+    """The rows, and the places of what is none."""
+    found = form.decode(pa.array(records, pa.large_binary()))
+    return found.rows.to_pylist(), [one.index for one in found.bad]
+
+
+def _written(form: RecordFormat, row: dict[str, Any]) -> str:
+    return str(form.encode(pa.RecordBatch.from_pylist([row], form.schema))[0].as_py().decode())
+
+
+def test_arrays_and_rows_are_one_field_of_csv() -> None:
+    form = _format(_COLUMNS, "csv", ("array-element-delimiter", "|"))
+    record = "1,a|b,x|,2020-01-02T03:04:05.000,aGk="
+    rows, _ = _read(form, record.encode())
+    assert (rows[0]["names"], rows[0]["r"], rows[0]["raw"]) == (["a", "b"], {"a": "x", "b": None}, b"hi")
+    assert _written(form, rows[0]) == record
+    assert _read(form, b"1,a,x|y,,", b"1,a,x|1|2,,") == ([], [0, 1])
+
+
+def test_a_field_of_csv_that_cannot_be_read_is_null() -> None:
+    form = _format(_COLUMNS, "csv", _LENIENT)
+    good = b"1,a,x;1,2020-01-02 03:04:05,aGk="
+    rows, bad = _read(form, b"x,,y;q,never,?", good, b"2", b"", b"1,a,x;1,,,6", b'"')
+    assert bad == [3, 4, 5]
+    assert rows[0] == {"id": None, "names": None, "r": {"a": "y", "b": None}, "at": None, "raw": None}
+    assert (rows[1]["id"], rows[1]["raw"]) == (1, b"hi")
+    assert rows[2] == {"id": 2, "names": None, "r": None, "at": None, "raw": None}
+
+
+def test_comments_of_csv_are_left_out() -> None:
+    form = _format("a STRING, b STRING", "csv", _LENIENT, ("allow-comments", "true"))
+    assert _read(form, b"1,2", b"# 3,4", b"5,6,7", b"8,9") == ([{"a": "1", "b": "2"}, {"a": "8", "b": "9"}], [1, 2])
+
+
+def test_csv_may_have_another_null_no_quotes_and_escapes() -> None:
+    form = _format("a STRING, b INT", "csv", ("null-literal", "n/a"))
+    assert _read(form, b"n/a,n/a", b',1', b'"n/a",1')[0] == [
+        {"a": None, "b": None}, {"a": "", "b": 1}, {"a": "n/a", "b": 1}]  # fmt: skip
+    assert _written(form, {"a": "n/a", "b": None}) == '"n/a",n/a'
+    bare = _format("a STRING, b INT", "csv", ("disable-quote-character", "true"), ("escape-character", "^"))
+    assert _read(bare, b'"x^,",1')[0] == [{"a": '"x,"', "b": 1}]
+    with pytest.raises(RecordError, match="without quotes, text cannot hold a delimiter"):
+        _written(bare, {"a": "x,", "b": 1})
+
+
+def test_a_field_of_json_that_cannot_be_read_is_null_and_others_are_converted() -> None:
+    form = _format("id INT, s STRING, d DECIMAL(5, 2), l ARRAY<TIMESTAMP(3)>, m MAP<STRING, INT>", "json", _LENIENT)
+    rows, bad = _read(
+        form,
+        b'{"id": "7", "s": 1.50, "d": "1.005", "l": ["2020-01-02 03:04:05", "?"], "m": {"a": "x", "b": 2}}',
+        b"[1]",
+        b"{",
+        b'{"id": 1e40, "s": {"a": [1]}, "d": 1e9, "l": 3, "m": []}',
+        b'{"id": 2}',
+    )
+    assert bad == [1, 2]
+    assert [row["id"] for row in rows] == [7, None, 2]
+    assert [row["s"] for row in rows] == ["1.5", '{"a":[1]}', None]
+    assert [str(row["d"]) for row in rows] == ["1.01", "None", "None"]
+    assert [[str(one) for one in row["l"] or ()] for row in rows] == [["2020-01-02 03:04:05", "None"], [], []]
+    assert [row["m"] for row in rows] == [[("a", None), ("b", 2)], None, None]
+
+
+def test_json_is_written_in_the_form_that_is_asked_for() -> None:
+    columns, row = "d DECIMAL(9, 8), at TIMESTAMP(3), r ROW<a INT, b INT>", {"d": None, "at": None, "r": {"a": 1}}
+    usual = _format(columns, "json")
+    assert _written(usual, row) == '{"d":null,"at":null,"r":{"a":1,"b":null}}'
+    other = _format(
+        columns, "json", ("timestamp-format.standard", "SQL"), ("encode.decimal-as-plain-number", "true"),
+        ("encode.ignore-null-fields", "true"), ("map-null-key.mode", "DROP")
+    )  # fmt: skip
+    assert _written(other, row) == '{"r":{"a":1}}'
+    read, _ = _read(other, b'{"d": "0.00000001", "at": "2020-01-02T03:04:05"}')
+    assert _written(other, read[0]) == '{"d":0.00000001,"at":"2020-01-02 03:04:05.000"}'
+    assert _read(other, _written(other, read[0]).encode())[0] == read
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("csv", (("allow-comments", "true"),), "needs 'csv.ignore-parse-errors' = 'true'"),
+        ("csv", (("disable-quote-character", "true"), ("quote-character", "x")), "there is no such character"),
+        ("csv", (("escape-character", '"'),), "cannot both be"),
+        ("json", (("map-null-key.mode", "DORP"),), "did you mean 'DROP'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(name: str, options: tuple[tuple[str, str], ...], says: str) -> None:
+    with pytest.raises(SqlValidationError, match=says):
+        _format("a STRING", name, *options)
+
+
+def _table(path: Path, name: str, columns: str, *options: tuple[str, str]) -> StreamEnvironment:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    given = "".join(f", '{name}.{key}' = '{value}'" for key, value in options)
+    env.sql(
+        f"CREATE TABLE t ({columns}) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = '{name}'{given})"
+    )
+    return env
+
+
+def _rows(env: StreamEnvironment, query: str) -> list[dict[str, Any]]:
+    table = env.sql(query)
+    assert table is not None
+    return list(table.collect())
+
+
+def test_files_of_csv_may_have_fields_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("other,id,l\n,1,1;2\n,x,3;y\nz,4\n,-,\n")
+    env = _table(path, "csv", "id INT, l ARRAY<INT>", _LENIENT, ("null-literal", "-"))
+    assert _rows(env, "SELECT * FROM t") == [
+        {"id": 1, "l": [1, 2]}, {"id": None, "l": [3, None]}, {"id": None, "l": None}]  # fmt: skip
+    looked_up = (
+        "SELECT l FROM (SELECT PROCTIME() AS p) AS q JOIN t FOR SYSTEM_TIME AS OF q.p ON t.id = 1 WHERE l IS NOT NULL"
+    )
+    assert _rows(env, looked_up) == [{"l": [1, 2]}]
+    path.write_text("id,l\n1,x\n")
+    strict = _table(path, "csv", "id INT, l ARRAY<INT>")
+    with pytest.raises(PenstockError, match=r"column 'l'.*'csv.ignore-parse-errors' makes it null"):
+        _rows(strict, "SELECT * FROM t")
+
+
+def test_arrays_and_rows_are_written_to_files_of_csv(tmp_path: Path) -> None:
+    env = _table(tmp_path / "t", "csv", "id INT, l ARRAY<INT>, r ROW<a STRING, b BYTES>")
+    env.sql("INSERT INTO t VALUES (1, ARRAY[1, 2], ROW('x', CAST('hi' AS BYTES))), (2, CAST(NULL AS ARRAY<INT>), NULL)")
+    env.execute()
+    (part,) = (file for file in (tmp_path / "t").iterdir() if file.is_file() and not file.name.startswith(("_", ".")))
+    assert part.read_text().splitlines() == ['"id","l","r"', '1,"1;2","x;aGk="', "2,,"]
+    assert _rows(env, "SELECT * FROM t")[0] == {"id": 1, "l": [1, 2], "r": {"a": "x", "b": b"hi"}}
+
+
+def test_files_of_json_may_have_fields_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"id": 1, "s": "a"}\nnothing\n{"id": "x", "s": 2}\n{"id": "3"}\n')
+    env = _table(path, "json", "id INT, s STRING", _LENIENT)
+    assert _rows(env, "SELECT * FROM t") == [{"id": 1, "s": "a"}, {"id": None, "s": "2"}, {"id": 3, "s": None}]
