@@ -410,8 +410,9 @@ class TransactionalSink(Sink):
         """Remove what writers of the job have prepared and nobody is going to commit, as far as it can be found.
 
         Called in the process that runs the job, when that is over and nothing of it is kept to be resumed from: a batch
-        job whatever has become of it, a streaming one that has finished or was cancelled. All that was committed is.
-        Processes that are lost may still be writing. By default nothing is removed.
+        job whatever has become of it, a streaming one that has finished or was cancelled. Also called in the first
+        subtask of a run that took the place of another, with the identity that the operator had in that. All that was
+        committed is. Processes that are lost may still be writing. By default nothing is removed.
 
         Raises:
             Exception: it could not be done; what is left does no harm but takes room.

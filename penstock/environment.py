@@ -50,7 +50,7 @@ from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
-from penstock.job_folders import FRESH, Resume, Start, job_folder, noted, resumed_start, warn_of_sinks_that_wait
+from penstock.job_folders import FRESH, Resume, Start, job_folder, noted, replacing, resumed_start, warn_of_idle_sinks
 from penstock.problems import Problems
 
 if TYPE_CHECKING:
@@ -526,7 +526,7 @@ class StreamEnvironment:
         else:
             job = self._start(graph, job_program, program, start, detached)
             # Only the error counts of a job that could not be started.
-            warn_of_sinks_that_wait(graph)
+            warn_of_idle_sinks(graph)
         program.job = job
         if program is self._program:
             self._program = reminding_program(self._submit)
@@ -549,8 +549,8 @@ class StreamEnvironment:
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
-            local = LocalJob(job_program, program.consumers, self._clock or SystemClock(), self._seed, folder)
-            return noted(local, folder)
+            clock, replaced = self._clock or SystemClock(), replacing(job_program, folder)
+            return noted(LocalJob(replaced, program.consumers, clock, self._seed, folder), folder)
         # Ray takes a second to import, and the local runtime does without it.
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
@@ -563,7 +563,7 @@ class StreamEnvironment:
         connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         check_not_running(job_program.name)
         folder = job_folder(job_program, start, open_blobs)
-        return noted(RayJob(job_program, program.consumers, folder, detached), folder)
+        return noted(RayJob(replacing(job_program, folder), program.consumers, folder, detached), folder)
 
 
 def _check_runtime(runtime: str) -> None:

@@ -20,7 +20,12 @@ from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.graph.physical import JobProgram, PhysicalGraph
 from penstock.engine.job.handle import DEFAULT_NAME, JobHandle, new_job_id
 from penstock.savepoints.restore import NonRestoredState, plan_restore, url_of
-from penstock.savepoints.runs import replace_newest_run, state_to_resume
+from penstock.savepoints.runs import (
+    replace_newest_run,
+    replaced_by_resuming,
+    replaced_by_starting_from,
+    state_to_resume,
+)
 from penstock.savepoints.storage import OpenBlobs, check_writable, open_blobs
 from penstock.savepoints.store import FolderJobStore, find_checkpoint
 
@@ -78,6 +83,7 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
     check_writable(opened(storage))
     if start.replaces_run:
         plan = _in_place_of_newest_run(program, start, plan, opened)
+    replaces = _replaced(program, start, plan, storage, opened)
     job_id = new_job_id(program.name)
     store = FolderJobStore(
         storage,
@@ -88,8 +94,10 @@ def job_folder(program: JobProgram, start: Start, opened: OpenBlobs = open_blobs
         opened,
         started_from=None if plan is None else url_of(plan),
         patience_s=_OF_TIMEOUT * checkpoints.timeout_ms / 1000,
+        run=program.run,
+        replaces=replaces,
     )
-    return JobFolder(store, job_id, plan)
+    return JobFolder(store, job_id, plan, replaces)
 
 
 def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allow_non_restored_state: bool) -> Start:
@@ -123,6 +131,11 @@ def resumed_start(name: str, checkpoints: CheckpointConfig, resume: Resume, allo
     return dataclasses.replace(Start.of(found, allow_non_restored_state), replaces_run=True)
 
 
+def replacing(program: JobProgram, folder: JobFolder | None) -> JobProgram:
+    """The program, which knows the runs that it replaces."""
+    return program if folder is None else dataclasses.replace(program, replaces=folder.replaces)
+
+
 def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
     """The handle, which says what the job began with, and what it does without."""
     if folder is not None and folder.start is not None:
@@ -131,7 +144,7 @@ def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
     return job
 
 
-def warn_of_sinks_that_wait(graph: PhysicalGraph) -> None:
+def warn_of_idle_sinks(graph: PhysicalGraph) -> None:
     """Tell where rows would never be seen: sinks show them with checkpoints, or when the input ends."""
     endless = any(task.source is not None and not task.source.source.bounded for task in graph.tasks)
     waiting = [sink.describe() for sink in graph.sinks if isinstance(sink, TransactionalSink)]
@@ -170,6 +183,15 @@ def _in_place_of_newest_run(
             "more: start the job again, and it resumes from there"
         )
     return _plan(program, dataclasses.replace(start, savepoint=left), opened)
+
+
+def _replaced(
+    program: JobProgram, start: Start, plan: RestorePlan | None, storage: str, opened: OpenBlobs
+) -> tuple[str, ...]:
+    """The runs that the job replaces; see `JobProgram.replaces`."""
+    if start.replaces_run:
+        return replaced_by_resuming(program.name, storage, opened)
+    return () if plan is None else replaced_by_starting_from(url_of(plan), plan.checkpoint.job_id, storage, opened)
 
 
 def _plan(program: JobProgram, start: Start, opened: OpenBlobs) -> RestorePlan | None:

@@ -21,9 +21,12 @@ from penstock.savepoints.paths import (
     DISCARDED,
     MANIFEST,
     checkpoint_folder_name,
+    is_savepoint_mark,
     join_url,
     manifest_number,
     savepoint_of,
+    split_url,
+    used_number,
 )
 from penstock.savepoints.storage import BlobStore, OpenBlobs, open_blobs
 from penstock.savepoints.store import FolderJobStore, counted_checkpoints, ended_by, newest_claim, stopped_with
@@ -40,12 +43,15 @@ class _Run:
         folder: of its checkpoints.
         began_ms: when its newest manager took over; civil time, ms UTC.
         started_from: URL of what it began with; None: without state.
+        token, replaces: `JobProgram.run` and `replaces`; an older version wrote neither.
     """
 
     job_id: str
     folder: BlobStore
     began_ms: int
     started_from: str | None
+    token: str
+    replaces: tuple[str, ...]
 
 
 def state_to_resume(
@@ -105,9 +111,56 @@ def replace_newest_run(name: str, root_url: str, opened: OpenBlobs = open_blobs)
     """
     newest = max(_runs(name, root_url, opened), key=_age, default=None)
     if newest is not None and ended_by(newest.folder) is None:
-        FolderJobStore(root_url, newest.job_id, name, open_blobs=opened, started_from=newest.started_from).replace(
-            newest.began_ms
+        store = FolderJobStore(
+            root_url,
+            newest.job_id,
+            name,
+            open_blobs=opened,
+            started_from=newest.started_from,
+            run=newest.token,
+            replaces=newest.replaces,
         )
+        store.replace(newest.began_ms)
+
+
+def replaced_by_resuming(name: str, root_url: str, opened: OpenBlobs = open_blobs) -> tuple[str, ...]:
+    """Tokens of the runs that the next run of a job replaces, which takes up what the newest run has left.
+
+    Args:
+        name, root_url, opened: as for `state_to_resume`; the newest run has ended, or was replaced.
+    """
+    newest = max(_runs(name, root_url, opened), key=_age, default=None)
+    return () if newest is None else _given_up(newest, opened)
+
+
+def replaced_by_starting_from(url: str, job_id: str, root_url: str, opened: OpenBlobs = open_blobs) -> tuple[str, ...]:
+    """Tokens of the runs that a run replaces which begins with a checkpoint or savepoint that its user has named.
+
+    Args:
+        url: of the checkpoint or savepoint. Where it is not the last thing that the run had left which took it, or that
+            run has not ended, none is replaced: it may go on, or be gone on from.
+        job_id: of the run that took it.
+        root_url, opened: as for `state_to_resume`.
+    """
+    run = _run(job_id, opened(join_url(opened(root_url).url, job_id)))
+    if run is None or ended_by(run.folder) is None or _taken(run, opened) != url:
+        return ()
+    return _given_up(run, opened)
+
+
+def _given_up(run: _Run, opened: OpenBlobs) -> tuple[str, ...]:
+    """Tokens of this run, and of those that it has replaced itself, as far as nothing holds rows of their sinks.
+
+    What is left of the run is the only thing that does. Whoever begins with it commits these rows as it begins.
+    """
+    taken = _taken(run, opened)
+    # A run with a checkpoint of its own has tidied up behind those that it replaced.
+    before = run.replaces if taken is None else ()
+    paths = [path for path, _ in run.folder.list()]
+    last = None if taken is None else savepoint_of(split_url(taken)[1], run.job_id)
+    # It has run on behind another savepoint, which may hold rows, or has removed with its checkpoints what said so.
+    may_hold_rows = DISCARDED in paths or any(is_savepoint_mark(path) and used_number(path) != last for path in paths)
+    return before if may_hold_rows or not run.token else (run.token, *before)
 
 
 def _age(run: _Run) -> tuple[int, str]:
@@ -137,13 +190,27 @@ def _runs(name: str, root_url: str, opened: OpenBlobs) -> list[_Run]:
     for job_id in sorted(ids):
         if not may_be_id_of(job_id, name):
             continue
-        folder = opened(join_url(root.url, job_id))
-        claim = newest_claim(folder)
-        job, began_ms, started = claim.get("job"), claim.get("claimed_ms"), claim.get("started_from")
-        if job == name:
-            began_ms = began_ms if isinstance(began_ms, int) else 0
-            runs.append(_Run(job_id, folder, began_ms, started if isinstance(started, str) else None))
+        run = _run(job_id, opened(join_url(root.url, job_id)), name)
+        if run is not None:
+            runs.append(run)
     return runs
+
+
+def _run(job_id: str, folder: BlobStore, name: str | None = None) -> _Run | None:
+    """What the newest manager says of the run; None: there is no manager, or the job has another name."""
+    claim = newest_claim(folder)
+    if not claim or (name is not None and claim.get("job") != name):
+        return None
+    began_ms, started, token = claim.get("claimed_ms"), claim.get("started_from"), claim.get("run")
+    replaces = claim.get("replaces")
+    return _Run(
+        job_id,
+        folder,
+        began_ms if isinstance(began_ms, int) else 0,
+        started if isinstance(started, str) else None,
+        token if isinstance(token, str) else "",
+        tuple(map(str, replaces)) if isinstance(replaces, list) else (),
+    )
 
 
 def _newest_checkpoint(folder: BlobStore) -> str | None:

@@ -88,7 +88,8 @@ class FolderJobStore:
         open_blobs: makes a store of a URL.
         uploads: how many files a subtask writes at the same time.
         patience_s: for how many seconds the files of a checkpoint are tried again, where the storage does not answer.
-        started_from: URL of what the job began with, to be written down for `runs.newest_run`; None: without state.
+        started_from: URL of what the job began with, to be written down for `runs`; None: without state.
+        run, replaces: as in `JobProgram`, to be written down for `runs`.
 
     Example:
         >>> FolderJobStore("memory://example", "4f2a", "delays").claim()
@@ -104,6 +105,8 @@ class FolderJobStore:
     uploads: int = UPLOADS
     started_from: str | None = None
     patience_s: float = 0.0
+    run: str = ""
+    replaces: tuple[str, ...] = ()
 
     @cached_property
     def url(self) -> str:
@@ -138,8 +141,10 @@ class FolderJobStore:
         content = {"format": FORMAT, "checkpoint": newest, "epoch": epoch, "token": secrets.token_hex(16)}
         blobs.create(self._paths.restored(epoch), seal(content))
         self._check_not_fenced(blobs, epoch, f"manager {epoch}")
-        used = [number for path, _ in blobs.list() if (number := used_number(path)) is not None]
-        return Claim(epoch, max([newest, *used]) + 1, tuple(retained))
+        paths = [path for path, _ in blobs.list()]
+        used = [number for path in paths if (number := used_number(path)) is not None]
+        has_savepoints = any(map(is_savepoint_mark, paths))
+        return Claim(epoch, max([newest, *used]) + 1, tuple(retained), has_savepoints=has_savepoints)
 
     def replace(self, claimed_ms: int) -> None:
         """Another run takes the job's place: whoever manages it completes nothing more, nor does a successor.
@@ -312,8 +317,9 @@ class FolderJobStore:
             try:
                 content = {"format": FORMAT, "epoch": epoch, "token": token, "job": self.job_name}
                 now = time.time_ns() // 1_000_000 if claimed_ms is None else claimed_ms
-                known = {"claimed_ms": now, "started_from": self.started_from}
-                blobs.create(self._paths.claim(epoch), seal({**content, **known}))
+                began = {"claimed_ms": now, "started_from": self.started_from}
+                runs = {"run": self.run, "replaces": list(self.replaces)}
+                blobs.create(self._paths.claim(epoch), seal({**content, **began, **runs}))
             except BlobExistsError:
                 continue
             return epoch

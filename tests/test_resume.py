@@ -24,8 +24,17 @@ from penstock.savepoints.runs import replace_newest_run
 ROWS = 60
 
 
-def submit(folder: Path, name: str = "orders", rows: int = ROWS, uid: str = "numbers", **arguments: Any) -> JobHandle:
-    storage = checkpoints("100ms", str(folder / "checkpoints"), savepoints=str(folder / "savepoints"))
+def submit(
+    folder: Path,
+    name: str = "orders",
+    rows: int = ROWS,
+    uid: str = "numbers",
+    interval: str = "100ms",
+    retained: int = 1,
+    **arguments: Any,
+) -> JobHandle:
+    savepoints = str(folder / "savepoints")
+    storage = checkpoints(interval, str(folder / "checkpoints"), savepoints=savepoints, retained=retained)
     env = StreamEnvironment(
         runtime="local", parallelism=1, clock=ManualClock(), buffer_timeout="0", max_batch_rows=4, checkpoints=storage
     )

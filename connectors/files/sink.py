@@ -54,8 +54,8 @@ class FileSink(TransactionalSink):
     `.part-*.prepared` when they are whole and wait for their checkpoint. A failing attempt removes those that it was
     writing; what a killed process was writing is removed by the job's next attempt, as each subtask opens its writer:
     files of the same operator and job alone, so that nobody else's are touched. Prepared files of an attempt that
-    failed before their checkpoint was complete stay hidden, since a savepoint may hold them; `mode="overwrite"` removes
-    them.
+    failed before their checkpoint was complete stay hidden until the job ends, or until the run that resumes it has a
+    checkpoint; those that a savepoint may hold, which the job has run on behind, stay. `mode="overwrite"` removes all.
 
     In a bucket, an object is uploaded in parts while it is written, appears under its hidden name when it is whole, and
     is shown by a copy within the bucket. Rows are uploaded once. Whoever copies again finds the copy; an object of at

@@ -30,6 +30,7 @@ class Claim:
         message: what the user must know of that: why it failed, or which savepoint to start the job from, where one was
             complete and its sinks may not have committed what belongs to it.
         retains: whether the job that has ended keeps its checkpoints.
+        has_savepoints: whether managers before this one have begun savepoints, which may hold what sinks had prepared.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class Claim:
     ended: str | None = None
     message: str = ""
     retains: bool = False
+    has_savepoints: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +229,10 @@ class JobFolder:
         store: the folder.
         job_id: names it.
         start: what a job without a checkpoint of its own resumes from: the user's savepoint.
+        replaces: as in `JobProgram`.
     """
 
     store: JobStore
     job_id: str
     start: RestorePlan | None = None
+    replaces: tuple[str, ...] = ()

@@ -159,16 +159,21 @@ class ChannelPlan:
 
 @dataclass(frozen=True, slots=True)
 class PhysicalGraph:
-    """The tasks of a job by id, upstream first. `run`: as in `JobProgram`, if it was made from one."""
+    """The tasks of a job by id, upstream first. `run`, `replaces`: as in `JobProgram`, if it was made from one."""
 
     name: str
     config: JobConfig
     tasks: tuple[TaskPlan, ...]
     run: str = field(default="", compare=False)
+    replaces: tuple[str, ...] = field(default=(), compare=False)
 
     def identity(self, uid: str) -> str:
         """What no operator has but that with this uid, in all attempts of the job; empty if that is not known."""
-        return f"{self.run}/{uid}" if self.run and uid else ""
+        return _identity(self.run, uid)
+
+    def replaced(self, uid: str) -> tuple[str, ...]:
+        """The identities that the operator with this uid had in the runs that the job replaces."""
+        return tuple(_identity(run, uid) for run in self.replaces if uid)
 
     @property
     def sinks(self) -> list[Sink]:
@@ -263,6 +268,10 @@ class PhysicalGraph:
         return exchange.partitioner.targets(subtask, task.parallelism, downstream)
 
 
+def _identity(run: str, uid: str) -> str:
+    return f"{run}/{uid}" if run and uid else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Parallelism:
     """Where an operator's parallelism comes from when it sets none itself: the first of these that is given.
@@ -328,6 +337,8 @@ class JobProgram:
         scale: what it has been rescaled to since.
         run: names this submission of the program, in all its attempts.
         splits: what its sources were found to have.
+        replaces: earlier runs that are over, and of which this one takes up all that is left: what their sinks have
+            prepared, and this one does not commit as it begins, nobody will.
     """
 
     name: str
@@ -337,6 +348,7 @@ class JobProgram:
     scale: Scale = field(default_factory=Scale)
     run: str = field(default_factory=partial(secrets.token_hex, 8), compare=False)
     splits: JobSplits = field(default_factory=JobSplits, compare=False)
+    replaces: tuple[str, ...] = field(default=(), compare=False)
 
     def physical(self, split_parallelism: Mapping[str, int] = MappingProxyType({})) -> PhysicalGraph:
         """The plan.
@@ -354,7 +366,7 @@ class JobProgram:
             resolved = {node: min(parallelism, self.scale.most) for node, parallelism in resolved.items()}
         _check_forward(graph, resolved)
         tasks = _TaskBuilder(graph, resolved, split_parallelism, self.splits).tasks()
-        return PhysicalGraph(self.name, self.config, tasks, self.run)
+        return PhysicalGraph(self.name, self.config, tasks, self.run, self.replaces)
 
     def rescaled(self, scale: Scale) -> JobProgram:
         """The same program at another scale, instead of the one that it has.

@@ -306,7 +306,7 @@ class JobBrain:
         assert life.storage is not None
         life.checkpoints = JobCheckpoints(
             life.storage.coordinator(life.name, life.config, claim),
-            claim.epoch,
+            claim,
             life.restarts,
             life.said.append,
             self._on_gathered,

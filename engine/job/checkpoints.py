@@ -127,7 +127,7 @@ class JobCheckpoints:
 
     Args:
         coordinator: decides when they are taken and when they count.
-        epoch: of the manager.
+        claim: the manager's.
         restarts: those of the job, which are kept with its checkpoints.
         say: takes instructions for the shell.
         gathered: is told that all parts of a wanted checkpoint are there, whose manifest is about to be written.
@@ -143,7 +143,7 @@ class JobCheckpoints:
     def __init__(
         self,
         coordinator: CheckpointCoordinator,
-        epoch: int,
+        claim: Claim,
         restarts: RestartLog,
         say: Callable[[Instruction], None],
         gathered: Callable[[Wanted, CompletedCheckpoint], None],
@@ -151,7 +151,9 @@ class JobCheckpoints:
         fail: Callable[[CheckpointError], None],
     ) -> None:
         self.coordinator = coordinator
-        self.epoch = epoch
+        self.epoch = claim.epoch
+        # Of a job that had ended before, what its manager knew of savepoints may have been removed.
+        self._may_have_savepoints = claim.has_savepoints or claim.ended is not None
         self.completed = coordinator.latest.checkpoint if coordinator.latest is not None else 0
         self.latest_url: str | None = None
         self.urls: dict[int, str] = {}
@@ -186,11 +188,8 @@ class JobCheckpoints:
 
     @property
     def may_hold_rows(self) -> bool:
-        """Whether a savepoint may hold rows that sinks have prepared and this job never commits.
-
-        Nobody knows which ones managers before this one have taken.
-        """
-        return self.epoch > 1 or self.coordinator.may_be_resumed_from_savepoints
+        """Whether a savepoint may hold rows that sinks have prepared and this job never commits."""
+        return self._may_have_savepoints or self.coordinator.may_be_resumed_from_savepoints
 
     @property
     def settled(self) -> bool:

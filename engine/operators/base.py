@@ -82,6 +82,7 @@ class OperatorContext:
         restored: None at a fresh start; else the snapshot that the operator resumes from, of which `open` may need the
             state without keys (all of it comes by `Operator.restore`; keyed tables are left out, not to be held twice).
         identity: as in `ConnectorContext`.
+        replaced: the operator's identities in the runs that the job replaces.
     """
 
     operator: str
@@ -94,6 +95,7 @@ class OperatorContext:
     side_schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
     restored: OperatorSnapshot | None = None
     identity: str = ""
+    replaced: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:

@@ -6,8 +6,9 @@ prepared for, and is committed when that checkpoint counts, or by whoever is res
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ COMMITTABLES: Final = "committables"
 """The state of a transactional sink: what is prepared and not committed; the two columns below, then the data's."""
 WRITER: Final = "__writer"
 CHECKPOINT: Final = "__checkpoint"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,8 @@ class TransactionalSinkOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = connector_context(context)
         self._has_checkpoints = context.config.checkpoints.enabled
+        # One subtask does it for all.
+        self._replaced = context.replaced if context.subtask == 0 else ()
         if context.restored is not None and COMMITTABLES in context.restored.tables:
             # The checkpoint counts, or it would not be restored; a new writer may end what old ones have left open.
             self._commit(committables_of(context.restored.tables[COMMITTABLES].data))
@@ -127,6 +131,22 @@ class TransactionalSinkOperator(Operator):
         due = [committable for committable in self._prepared if committable.checkpoint <= checkpoint]
         self._commit(due)
         self._prepared = [committable for committable in self._prepared if committable.checkpoint > checkpoint]
+        self._discard_replaced()
+
+    def _discard_replaced(self) -> None:
+        """Remove what the runs before this one have left: all subtasks have committed what they were restored with."""
+        for identity in self._replaced:
+            try:
+                self._sink.discard(replace(self._context, identity=identity))
+            except Exception as error:
+                _LOG.warning(
+                    "operator %r (%s): what an earlier run of the job had prepared could not be removed, and takes "
+                    "room: %s",
+                    self._context.operator,
+                    self._sink.describe(),
+                    error,
+                )
+        self._replaced = ()
 
     def finish(self, out: Collector) -> None:
         """The last checkpoint commits, where there are any."""

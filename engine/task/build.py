@@ -76,6 +76,7 @@ def build_task(
             sides,
             schemas,
             identity=graph.identity(operator.uid),
+            replaced=graph.replaced(operator.uid),
         )
         links[number] = ChainLink(operator.spec.create(), context, main)
         taps |= {(operator.uid, tag): side for tag, side in sides.items()}

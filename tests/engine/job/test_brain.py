@@ -148,7 +148,7 @@ def test_who_is_cancelled_before_it_has_begun_ends_what_the_manager_before_has_l
     shell.handle(ev.TakenDown())
     assert not shell.brain.ended
     shell.handle(ev.Claimed(Claim(2, 5)))
-    assert shell.last(say.WriteEnd) == say.WriteEnd(2, JobStatus.CANCELLED, "", True)
+    assert shell.last(say.WriteEnd) == say.WriteEnd(2, JobStatus.CANCELLED, "", True, True)
     assert not shell.count(say.Deploy)
 
 
@@ -279,17 +279,25 @@ def test_who_was_fenced_writes_nothing_down() -> None:
     assert (shell.brain.ended, shell.count(say.WriteEnd), shell.count(say.Commit)) == (True, 0, 0)
 
 
-@pytest.mark.parametrize("epoch", [1, 2])
+@pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("savepoint", [False, True])
-def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them(savepoint: bool, epoch: int) -> None:
-    shell = Shell().run(Claim(epoch, 1))
+def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them(savepoint: bool, before: bool) -> None:
+    shell = Shell().run(Claim(2, 1, has_savepoints=before))
     if savepoint:
         shell.handle(ev.FolderChecked(shell.ask(ev.TakeSavepoint()), "memory://s"))
         shell.store()
     shell.ask(ev.CancelJob())
     shell.take_down()
     end = shell.last(say.WriteEnd)
-    assert (end.discards, end.discards_rows) == (True, not savepoint and epoch == 1)
+    assert (end.discards, end.discards_rows) == (True, not savepoint and not before)
+
+
+def test_rows_stay_where_the_job_had_ended_before_as_its_savepoints_are_not_known_any_more() -> None:
+    shell = Shell()
+    shell.handle(ev.Began(), ev.Claimed(Claim(2, 5, (), "cancelled")))
+    shell.take_down()
+    end = shell.last(say.WriteEnd)
+    assert (end.discards, end.discards_rows) == (True, False)
 
 
 def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() -> None:
