@@ -23,6 +23,7 @@ from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import OF_OPERATORS, SCALAR_FUNCTIONS
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
+from penstock.tables.parse.list_calls import OF_LISTS
 from penstock.tables.parse.nodes import Name
 from penstock.tables.plan.nodes import INSERT_ONLY, Column
 from penstock.tables.user_functions import UserFunctions
@@ -65,11 +66,8 @@ class Shows:
                 entries = catalog.entries(self._place(statement))
                 return "view name", [own for own, entry in entries if isinstance(entry, CatalogView)]
             case "FUNCTIONS":
-                names = [
-                    name.lower()
-                    for name in (*SCALAR_FUNCTIONS, *CONDITIONALS, *AGGREGATES, *RANKS, *OVER_ONLY, CURRENT_DATABASE)
-                    if name not in OF_OPERATORS
-                ]
+                known = {*SCALAR_FUNCTIONS, *OF_LISTS, *CONDITIONALS, *AGGREGATES, *RANKS, *OVER_ONLY, CURRENT_DATABASE}
+                names = [name.lower() for name in known - OF_OPERATORS]
                 return "function name", [*names, *self.functions.names()]
             case "USER FUNCTIONS":
                 return "function name", self.functions.names()

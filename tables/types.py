@@ -44,6 +44,7 @@ class Kind(enum.Enum):
     MAP = "MAP"
     ROW = "ROW"
     VARIANT = "VARIANT"
+    BITMAP = "BITMAP"
 
 
 INTEGERS: Final = (Kind.TINYINT, Kind.SMALLINT, Kind.INT, Kind.BIGINT)
@@ -78,6 +79,7 @@ class SqlType:
         scale: digits behind the point of a DECIMAL.
         parts: of ARRAY and MULTISET the element; of MAP key and value.
         fields: of ROW.
+        class_name: of a ROW that is a structured type, which is another type under another name.
     """
 
     kind: Kind
@@ -86,6 +88,7 @@ class SqlType:
     scale: int = 0
     parts: tuple[SqlType, ...] = ()
     fields: tuple[RowField, ...] = ()
+    class_name: str = ""
 
     def with_nullable(self, nullable: bool) -> SqlType:
         """The same type, with or without null."""
@@ -126,7 +129,9 @@ class SqlType:
             case Kind.ARRAY | Kind.MULTISET | Kind.MAP:
                 return f"{self.kind.value}<{', '.join(map(str, self.parts))}>"
             case Kind.ROW:
-                return f"ROW<{', '.join(f'{field.name} {field.type}' for field in self.fields)}>"
+                fields = [f"{field.name} {field.type}" for field in self.fields]
+                named = [f"'{self.class_name}'"] if self.class_name else []
+                return f"{'STRUCTURED' if named else 'ROW'}<{', '.join([*named, *fields])}>"
         return str(self.kind.value)
 
 
@@ -197,6 +202,7 @@ _FLAT_ARROW: Final = {
     Kind.INTERVAL_MONTHS: pa.int32(),
     Kind.INTERVAL_MILLIS: pa.int64(),
     Kind.VARIANT: pa.string(),
+    Kind.BITMAP: pa.binary(),
 }
 
 

@@ -13,6 +13,7 @@ from penstock.tables.bind.row_references import OF_ROWS
 from penstock.tables.bind.table_functions import TABLE_FUNCTIONS
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
+from penstock.tables.parse.list_calls import OF_LISTS
 
 _OF_THE_PARSER: Final = frozenset({"CURRENT_DATABASE", "DESCRIPTOR", "GROUPING_ID", "ROW", "TRY_CAST"})
 
@@ -24,6 +25,7 @@ BUILT_IN: Final = frozenset().union(
     CONDITIONALS,
     TABLE_FUNCTIONS,
     BOUND_CALLS,
+    OF_LISTS,
     OF_ROWS,
     _OF_THE_PARSER,
 )

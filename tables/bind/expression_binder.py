@@ -12,6 +12,7 @@ from typing import Final
 from penstock.engine.errors import nearest
 from penstock.tables import types as t
 from penstock.tables.bind import literals
+from penstock.tables.bind.objects import object_of, object_update
 from penstock.tables.bind.ordering import check_ordered
 from penstock.tables.bind.scopes import Scope, field_of
 from penstock.tables.bind.user_calls import typed_arguments
@@ -462,6 +463,8 @@ CONDITIONALS: Final[dict[str, Callable[[ExpressionBinder, n.Call, Sequence[n.Nod
     "IF": _if,
     "NULLIF": _null_if,
     "OVERLAPS": _overlaps,
+    "OBJECT_OF": object_of,
+    "OBJECT_UPDATE": object_update,
     "TYPEOF": _type_of,
 }
 """What binds the calls of functions that need not compute all their arguments, or none."""

@@ -192,7 +192,8 @@ def _storable(given: SqlType, wanted: SqlType) -> bool:
     if one is other and one in (Kind.ARRAY, Kind.MAP, Kind.MULTISET):
         return all(_storable(a, b) for a, b in zip(given.parts, wanted.parts, strict=True))
     if one is other is Kind.ROW:
-        same = len(given.fields) == len(wanted.fields)
+        named_alike = given.class_name == wanted.class_name or not (given.class_name and wanted.class_name)
+        same = named_alike and len(given.fields) == len(wanted.fields)
         return same and all(_storable(a.type, b.type) for a, b in zip(given.fields, wanted.fields, strict=True))
     same_family = one in t.CHARACTERS and other in t.CHARACTERS
     return same_family or (one in t.BYTES_KINDS and other in t.BYTES_KINDS) or one is other

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -227,12 +227,14 @@ class Connectors:
         Raises:
             SqlValidationError: it cannot be.
         """
-        variant = _variant_in(columns)
-        if variant is not None and any(key.endswith("format") for key in table.options):
+        found = _without_format(columns)
+        if found is not None and any(key.endswith("format") for key in table.options):
+            kind, column = found
+            instead, function = _INSTEAD[kind][0], _INSTEAD[kind][2]
             raise _refused(
                 table,
-                f"cannot be written to: no format has VARIANT, which column {variant!r} is; declare it STRING and "
-                "write JSON_STRING(...)",
+                f"cannot be written to: no format has {kind.value}, which column {column!r} is; declare it {instead} "
+                f"and write {function}(...)",
             )
         return self._written(table).sink(table, columns)
 
@@ -259,17 +261,28 @@ class Connectors:
         raise _refused(table, f"cannot be written to: {table.connector!r} is read only")
 
 
-def _variant_in(columns: Columns) -> str | None:
-    return next((column.name for column in columns if column.type.has(Kind.VARIANT)), None)
+_INSTEAD: Final = {
+    Kind.VARIANT: ("STRING", "PARSE_JSON", "JSON_STRING"),
+    Kind.BITMAP: ("BYTES", "BITMAP_FROM_BYTES", "BITMAP_TO_BYTES"),
+}
+"""What columns are in connectors in the place of types that they do not have, and the functions to and fro."""
+
+
+def _without_format(columns: Columns) -> tuple[Kind, str] | None:
+    """The first column of a type that no connector has."""
+    found = ((kind, column.name) for column in columns for kind in _INSTEAD if column.type.has(kind))
+    return next(found, None)
 
 
 def _check_read(table: CatalogTable, columns: Columns) -> None:
-    variant = _variant_in(columns)
-    if variant is not None:
+    found = _without_format(columns)
+    if found is not None:
+        kind, column = found
+        instead, function, _ = _INSTEAD[kind]
         raise _refused(
             table,
-            f"cannot be read: no connector gives VARIANT, which column {variant!r} is; declare it STRING and compute "
-            "PARSE_JSON(...)",
+            f"cannot be read: no connector gives {kind.value}, which column {column!r} is; declare it {instead} and "
+            f"compute {function}(...)",
         )
 
 

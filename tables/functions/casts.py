@@ -42,6 +42,8 @@ def castable(given: SqlType, wanted: SqlType) -> bool:
         return True
     if Kind.VARIANT in (one, other):
         return False
+    if Kind.BITMAP in (one, other):
+        return one is Kind.BITMAP and other in t.CHARACTERS
     if other in t.CHARACTERS:
         return True
     if one in t.CHARACTERS:

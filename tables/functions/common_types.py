@@ -6,6 +6,7 @@ Source: Flink's `LogicalTypeMerging.findCommonType`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from penstock.tables import types as t
@@ -48,10 +49,10 @@ def _wider(one: SqlType | None, other: SqlType) -> SqlType | None:
         parts = [common_type(pair) for pair in zip(one.parts, other.parts, strict=True)]
         found = tuple(part for part in parts if part is not None)
         return SqlType(a, parts=found) if len(found) == len(parts) else None
-    if a is b is Kind.ROW and len(one.fields) == len(other.fields):
+    if a is b is Kind.ROW and (len(one.fields), one.class_name) == (len(other.fields), other.class_name):
         kinds = [common_type((x.type, y.type)) for x, y in zip(one.fields, other.fields, strict=True)]
         fields = [RowField(f.name, kind) for f, kind in zip(one.fields, kinds, strict=True) if kind is not None]
-        return SqlType(Kind.ROW, fields=tuple(fields)) if len(fields) == len(kinds) else None
+        return replace(one, fields=tuple(fields)) if len(fields) == len(kinds) else None
     return None
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.tables.functions import (
     addresses,
     arithmetic,
+    bitmaps,
     collections,
     comparison,
     hash_codes,
@@ -22,7 +23,7 @@ from penstock.tables.functions.signatures import ScalarFunction
 
 _FAMILIES: Final = (
     *(arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants),
-    *(addresses, hash_codes),
+    *(addresses, hash_codes, bitmaps),
 )
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function for family in _FAMILIES for function in family.FUNCTIONS

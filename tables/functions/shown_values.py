@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from penstock.tables.functions.roaring import shown_bitmap
 from penstock.tables.types import BYTES_KINDS, Kind, SqlType
 
 _SCIENTIFIC_FROM: Final = 1e7
@@ -48,8 +49,12 @@ def shown_value(value: Any, kind: SqlType, zone: str) -> str | None:
             return f"[{', '.join(_inner(item, kind.parts[0], zone) for item in value)}]"
         case Kind.MAP | Kind.MULTISET:
             return _map(value, kind, zone)
+        case Kind.BITMAP:
+            return shown_bitmap(value)
         case Kind.ROW:
             parts = [_inner(value[field.name], field.type, zone) for field in kind.fields]
+            if kind.class_name:
+                parts = [f"{field.name}={part}" for field, part in zip(kind.fields, parts, strict=True)]
             return f"({', '.join(parts)})"
         case Kind.INTERVAL_MONTHS:
             return f"{'-' if value < 0 else '+'}{abs(value) // 12}-{abs(value) % 12:02d}"

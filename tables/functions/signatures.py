@@ -80,6 +80,7 @@ HEXADECIMAL: Final = "a whole number, a text or bytes"
 INSTANT: Final = "a date or timestamp"
 TIME_OF_DAY: Final = "a time or timestamp"
 INTERVAL: Final = "an interval"
+BITMAP: Final = "a bitmap"
 MEMBERS: Final = "an array, map or multiset"
 FLAT: Final = "a value that is no array, map, multiset or row"
 ORDERED: Final = "a value that has an order"
@@ -108,9 +109,10 @@ _ACCEPTED: Final = {
     INSTANT: (Kind.DATE, *t.TIMESTAMPS),
     TIME_OF_DAY: (Kind.TIME, *t.TIMESTAMPS),
     INTERVAL: t.INTERVALS,
+    BITMAP: (Kind.BITMAP,),
     MEMBERS: (Kind.ARRAY, Kind.MAP, Kind.MULTISET),
     FLAT: tuple(kind for kind in Kind if kind not in NESTED),
-    ORDERED: tuple(kind for kind in Kind if kind not in (*NESTED, Kind.VARIANT)),
+    ORDERED: tuple(kind for kind in Kind if kind not in (*NESTED, Kind.VARIANT, Kind.BITMAP)),
     HASHED: (Kind.BOOLEAN, *t.NUMERIC, *t.CHARACTERS, *t.TEMPORAL),
 }
 _TYPE_OF_NULL: Final = {
@@ -129,6 +131,7 @@ _TYPE_OF_NULL: Final = {
     INSTANT: t.timestamp(3),
     TIME_OF_DAY: t.timestamp(3),
     BINARY: t.BYTES,
+    BITMAP: SqlType(Kind.BITMAP),
     NUMBER: t.NULL,
     ANY: t.NULL,
     FLAT: t.NULL,

@@ -13,6 +13,7 @@ from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.json_calls import JSON_AGGREGATES, JSON_CALLS, gathered_json, json_call
+from penstock.tables.parse.list_calls import OF_LISTS, list_call
 from penstock.tables.parse.special_calls import SPECIAL_CALLS
 from penstock.tables.parse.tokens import TokenKind
 from penstock.tables.parse.type_parser import parse_type
@@ -394,19 +395,12 @@ class ExpressionParser:
         cursor.expect(")", where=f"behind the arguments of {name}")
         if passed_over:
             return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within), True)
-        if name == "PERCENTILE" and len(arguments) > 1:
-            return self._percentile(token.at, arguments, distinct)
+        if name in OF_LISTS:
+            return list_call(self, token.at, name, arguments, distinct)
         if name == "APPROX_COUNT_DISTINCT":
             # What is exact is approximate as well.
             return self.behind_call(n.Call(token.at, "COUNT", arguments, True, star, within=within, said=name))
         return self.behind_call(n.Call(token.at, name, arguments, distinct, star, within=within))
-
-    def _percentile(self, at: int, arguments: tuple[n.Argument, ...], distinct: bool) -> n.Call:
-        """A function of the list of all values, or of all pairs of a value and how often it counts."""
-        value, share, *times = arguments
-        item = n.Argument(at, n.Constructor(at, "ROW", (value.value, times[0].value))) if times else value
-        items = self.behind_call(n.Call(at, "ARRAY_AGG", (item,), distinct, said="PERCENTILE"))
-        return n.Call(at, "PERCENTILE", (n.Argument(at, items), share, *times[1:]))
 
     def _null_treatment(self, name: str) -> bool:
         """Whether an aggregate passes over nulls because IGNORE NULLS says so, where it does not do so by itself."""

@@ -21,5 +21,5 @@ class Expressions(Protocol):
     def operand(self) -> n.Node:
         """An expression without comparisons, AND, OR and NOT."""
 
-    def behind_call(self, call: n.Call) -> n.Call:
-        """A call with what follows its brackets: WITHIN GROUP, FILTER, OVER."""
+    def behind_call(self, call: n.Call, passes_nulls: bool = False) -> n.Call:
+        """A call with what follows its brackets, WITHIN GROUP, FILTER, OVER; whether it passes over nulls."""

@@ -19,6 +19,7 @@ _PLAIN: Final = {
     "FLOAT": Kind.FLOAT,
     "DATE": Kind.DATE,
     "VARIANT": Kind.VARIANT,
+    "BITMAP": Kind.BITMAP,
 }
 _OF_LENGTH: Final = {
     "CHAR": (Kind.CHAR, 1),
@@ -30,13 +31,25 @@ _OF_LENGTH: Final = {
 _UNBOUNDED: Final = {"STRING": Kind.VARCHAR, "BYTES": Kind.VARBINARY}
 _REFUSED: Final = {
     "RAW": "serialised Java objects have no meaning here",
-    "BITMAP": "use COUNT(DISTINCT ...)",
 }
 _NAMES: Final = (
     *_PLAIN,
     *_OF_LENGTH,
     *_UNBOUNDED,
-    *("DECIMAL", "NUMERIC", "DEC", "DOUBLE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ", "ARRAY", "MULTISET", "MAP", "ROW"),
+    *(
+        "DECIMAL",
+        "NUMERIC",
+        "DEC",
+        "DOUBLE",
+        "TIME",
+        "TIMESTAMP",
+        "TIMESTAMP_LTZ",
+        "ARRAY",
+        "MULTISET",
+        "MAP",
+        "ROW",
+        "STRUCTURED",
+    ),
 )
 
 
@@ -152,6 +165,14 @@ def _row(cursor: Cursor) -> SqlType:
     return SqlType(Kind.ROW, fields=fields)
 
 
+def _structured(cursor: Cursor) -> SqlType:
+    cursor.expect("<", where="behind STRUCTURED")
+    name = cursor.string("the name of a class")
+    fields = cursor.listed(lambda: _field(cursor)) if cursor.accept(",") else ()
+    cursor.expect(">", where="in the type STRUCTURED")
+    return SqlType(Kind.ROW, fields=fields, class_name=name)
+
+
 def _field(cursor: Cursor) -> RowField:
     name = cursor.field_name().name
     kind = parse_type(cursor)
@@ -183,5 +204,6 @@ _OTHERS: Final[dict[str, Callable[[Cursor], SqlType]]] = {
     "MULTISET": _collection(Kind.MULTISET, 1),
     "MAP": _collection(Kind.MAP, 2),
     "ROW": _row,
+    "STRUCTURED": _structured,
     "INTERVAL": _interval,
 }
