@@ -181,11 +181,13 @@ def _specs() -> dict[str, tuple[OperatorSpec, OperatorSpec]]:
     }
     reduce = KeyedReduceSpec(later, ("k",), _GIVEN)
     window = WindowOperatorSpec(ps.tumbling("1m"), ("k",), Reduce(later, True), None, _GIVEN, _GIVEN, True)
+    sessions = replace(window, windows=ps.session("1m"))
     return {
         "map": (RowMapSpec(rounded, _MADE), CompiledMapSpec(ps.compiled(rounded), _MADE)),
         **keyed,
         "reduce": (reduce, CompiledReduceSpec(ps.compiled(later), reduce)),
         "reduce of windows": (window, CompiledWindowSpec(window, False)),
+        "reduce of sessions": (sessions, CompiledWindowSpec(sessions, False)),
     }
 
 

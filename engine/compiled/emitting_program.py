@@ -148,9 +148,10 @@ class EmittingProgram:
 
     @functools.cached_property
     def _loop(self) -> RowLoop:
-        from penstock.engine.compiled.machine_code import RowLoop
+        from penstock.engine.compiled.machine_code import row_loop
 
-        return RowLoop(self.translation.source, _NUMBERS, _arrays(self.translation, self._inputs))
+        arrays = _arrays(self.translation, self._inputs)
+        return row_loop(self.translation.source, _NUMBERS, tuple(arrays.items()))
 
     def run(
         self,

@@ -57,13 +57,13 @@ class FoldProgram:
 
     @functools.cached_property
     def _loop(self) -> RowLoop:
-        from penstock.engine.compiled.machine_code import RowLoop
+        from penstock.engine.compiled.machine_code import row_loop
 
         stored = [STORED.get(kind, np.int64) for kind in self._translation.kinds.values()]
         arrays: dict[str, type[np.generic]] = {"groups": np.int64, "p": np.bool_, **self._inputs.types}
         for prefix in ("s", "e"):
             arrays.update((f"{prefix}_{number}", kind) for number, kind in enumerate(stored))
-        return RowLoop(self._translation.source, _NUMBERS, arrays)
+        return row_loop(self._translation.source, _NUMBERS, tuple(arrays.items()))
 
     def run(self, batch: pa.RecordBatch, groups: npt.NDArray[np.int64], held: pa.Array) -> Folded | None:
         """The accumulators behind the batch, or None where the plain function must run.

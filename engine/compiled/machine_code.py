@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -67,6 +68,12 @@ class RowLoop:
     def __call__(self, rows: int, numbers: Sequence[int], arrays: Sequence[npt.NDArray[Any]]) -> Outcome:
         """Run over so many rows."""
         return Outcome(self._call(rows, *numbers, *(array.ctypes.data for array in arrays)))
+
+
+@functools.lru_cache(maxsize=256)
+def row_loop(source: str, numbers: tuple[str, ...], arrays: tuple[tuple[str, type[np.generic]], ...]) -> RowLoop:
+    """As `RowLoop`, which has no state: the subtasks of a process that run the same code share it."""
+    return RowLoop(source, numbers, dict(arrays))
 
 
 def _write_loop(function: ir.Function, rows: Any, writer: _Writer, body: Sequence[ast.stmt]) -> None:

@@ -44,11 +44,12 @@ class Program:
     @functools.cached_property
     def _loop(self) -> RowLoop:
         # LLVM is loaded for the first batch that is large enough.
-        from penstock.engine.compiled.machine_code import RowLoop
+        from penstock.engine.compiled.machine_code import row_loop
 
         results = self._translation.results
         made = dict(zip(result_arrays("out", results), computed_types(results), strict=True))
-        return RowLoop(self._translation.source, (), {**self._inputs.types, **made})
+        arrays = {**self._inputs.types, **made}
+        return row_loop(self._translation.source, (), tuple(arrays.items()))
 
     def run(self, batch: pa.RecordBatch) -> Mapping[str, pa.Array] | None:
         """The results by name, or None where the plain function must run."""

@@ -117,6 +117,10 @@ class MergingWindows:
         """Where the contents of a window are, or None if there is no such window (any more)."""
         return self._windows.places.get(window)
 
+    def touching(self, window: TimeWindow) -> list[tuple[TimeWindow, TimeWindow]]:
+        """The windows that overlap or touch `window`, and where the contents of each are."""
+        return [(found, self._windows.places[found]) for found in self._windows.touching(window)]
+
     def add(self, window: TimeWindow, on_merge: OnMerge) -> TimeWindow:
         """Add a row's window, and merge what is to be merged.
 
