@@ -421,10 +421,16 @@ class RayJob(JobHandle):
 
     def _ask(self, method: Any, *arguments: object) -> Any:
         """What the manager answers. It is asked once the job runs: who has submitted one need not know when that is."""
+        # Its process may take long to start, and it answers nothing before.
+        self._await(self._manager.status.remote())
         while self.status() in _STARTING and self._pump(_AGAIN_SECONDS):
             pass
         call = method.remote(*arguments)
+        self._await(call)
+        return answer_of(call, self.name, _CANCEL_SECONDS)
+
+    def _await(self, call: ObjectRef[Any]) -> None:
+        """Take rows until the manager has answered, or the job has ended."""
         while not ray.wait([call], timeout=0)[0]:
             if not self._pump(_AGAIN_SECONDS):
                 break
-        return answer_of(call, self.name, _CANCEL_SECONDS)

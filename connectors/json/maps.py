@@ -1,11 +1,14 @@
 """Maps in JSON: objects whose fields are the entries. Arrow's parser knows none, so they reach it as lists of entries.
 
 The JSON format and the reader of JSON files call it for columns that are, or hold, maps; all other text stays as it is.
+The writers get rows from it whose maps are dicts. Of keys that occur twice the last counts, read and written, as in
+Flink.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +24,6 @@ class _Object(list[tuple[str, Any]]):
 
 class MapTexts:
     """Writes objects that are to be maps as lists of entries: `{"a": 1}` becomes `[{"key": "a", "value": 1}]`.
-
-    Of keys that occur twice the last counts, as in Flink.
 
     Args:
         schema: the columns.
@@ -50,6 +51,31 @@ class MapTexts:
             return _written(value, self._row)
         except RecursionError:
             raise ValueError("values are within each other too often") from None
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows, with dicts for maps. Arrow would warn of each key that occurs twice."""
+    as_dicts = _as_dicts(pa.struct(list(batch.schema)))
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    return rows if as_dicts is None else list(map(as_dicts, rows))
+
+
+def _as_dicts(kind: pa.DataType) -> Callable[[Any], Any] | None:
+    """What makes dicts of the maps in a value of this type; None: it holds none."""
+    if not _holds_maps(kind):
+        return None
+    if pa.types.is_struct(kind):
+        parts = {field.name: part for field in kind if (part := _as_dicts(field.type)) is not None}
+        return lambda row: row and {**row, **{name: part(row[name]) for name, part in parts.items()}}
+    if pa.types.is_map(kind):
+        of_value = _as_dicts(kind.item_type) or _same
+        return lambda entries: None if entries is None else {key: of_value(value) for key, value in entries}
+    of_item = _as_dicts(kind.value_type) or _same
+    return lambda items: None if items is None else list(map(of_item, items))
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _holds_maps(kind: pa.DataType) -> bool:

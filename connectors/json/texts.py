@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.json.maps import rows_of
 from penstock.connectors.json.types import plain_value
 from penstock.connectors.times import timestamp_text
 from penstock.engine.columns import rebuilt
@@ -53,7 +54,7 @@ class JsonForm:
         columns = [self._timed(column) for column in rows.columns]
         batch = pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
         kind = pa.struct(list(batch.schema))
-        return [self._written(row, kind) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+        return [self._written(row, kind) for row in rows_of(batch)]
 
     def _timed(self, array: pa.Array) -> pa.Array:
         """The column with its timestamps as texts, which hold nanoseconds."""

@@ -17,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.connectors.json.maps import rows_of
 from penstock.connectors.times import timestamp_text
 from penstock.engine.columns import rebuilt
 
@@ -113,7 +114,7 @@ def json_lines(batch: pa.RecordBatch) -> str:
         pyarrow.ArrowInvalid: a time within a map that Python cannot hold, which knows microseconds.
     """
     columns = [_for_python(column) for column in batch.columns]
-    rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist(maps_as_pydicts="lossy")
+    rows = rows_of(pa.RecordBatch.from_arrays(columns, names=batch.schema.names))
     return "".join(f"{_encode(row)}\n" for row in rows)
 
 
