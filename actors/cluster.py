@@ -62,6 +62,9 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     os.environ.setdefault("RAY_worker_niceness", "0")
     # Its workers start before they are needed, and have time to load what they need then.
     os.environ.setdefault("RAY_preload_python_modules", WARM_IMPORTS)
+    # Jobs ask for as many as they need. Those that Ray starts for a program by itself end when they have waited for a
+    # second, while the job that would use them begins.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     if not sys.stdout.isatty():
         # What workers print goes into a file or to another program, which want no colours.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")

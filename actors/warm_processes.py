@@ -21,8 +21,10 @@ from penstock.actors.nodes import addresses, leaving_nodes, own_node
 from penstock.actors.raylet import idle_workers, start_workers
 from penstock.actors.warm_pool import Ask, Counted, Ended, Leaving, Made, WarmPool
 
-_LATER_SECONDS: Final = 10.0
+_LATER_SECONDS: Final = 30.0
 """How long a job runs before others are started in the place of those that it has taken: its start needs the CPUs."""
+_REST_SECONDS: Final = 2.0
+"""How long it waits when a job has ended: a program that ends, too, often takes the cluster with it."""
 _LOOK_SECONDS: Final = 0.5
 _KEPT_SECONDS: Final = 600
 """How long a process waits for a job."""
@@ -63,6 +65,7 @@ class WarmProcesses:
             return
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._ended.wait(), _LATER_SECONDS)
+            await asyncio.sleep(_REST_SECONDS)
         while nodes := self._pool.short:
             idle = await asyncio.to_thread(_count, nodes)
             now = time.monotonic()

@@ -107,7 +107,9 @@ def worst(windows: pa.Table) -> list[dict[str, Any]]:
     enough = windows.filter(pc.field("flights") - pc.field("cancelled") >= FEWEST_DEPARTED)
     ranking = [("mean_delay", "descending"), ("window_start", "ascending"), ("carrier", "ascending")]
     shown: list[dict[str, Any]] = []
-    for row in enough.sort_by(ranking).to_pylist():
+    # Few of them are looked at, so that not all are made Python's.
+    rows = (row for batch in enough.sort_by(ranking).to_batches(max_chunksize=1000) for row in batch.to_pylist())
+    for row in rows:
         start, length = row["window_start"], row["window_end"] - row["window_start"]
         same = [other["window_start"] for other in shown if other["carrier"] == row["carrier"]]
         if all(abs(start - other) >= length for other in same):

@@ -16,6 +16,7 @@ from penstock.actors.cluster import WARM_IMPORTS
 from penstock.actors.lifeline import Address
 from penstock.actors.nodes import addresses, own_node
 from penstock.actors.raylet import idle_workers, start_workers
+from penstock.warm_imports import LATER, load_while
 
 SECONDS = 120.0
 
@@ -54,15 +55,14 @@ def occupied(count: int) -> list[Any]:
     return actors
 
 
-NEEDED = "penstock.actors.subtask", "penstock.actors.job_manager"
-LOADED = f"print(sorted({set(NEEDED)!r} & set(sys.modules)))"
+NEEDED = "penstock.actors.subtask"
 ON_A_CLUSTER = f"""
 import ray, sys
 from penstock.actors.cluster import connect
 
 def loaded():
     import sys
-    return sorted({set(NEEDED)!r} & set(sys.modules))
+    return {NEEDED!r} in sys.modules
 
 connect(None, 1, log_to_driver=False)
 print(ray.get(ray.remote(loaded).remote()))
@@ -75,14 +75,26 @@ def printed(code: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-def test_what_workers_load_as_they_start_is_what_jobs_need() -> None:
-    assert printed(f"import sys, {WARM_IMPORTS}; {LOADED}") == str(sorted(NEEDED))
+def test_workers_load_what_each_process_of_a_job_needs_as_they_start_and_no_more() -> None:
+    code = f"import sys, {WARM_IMPORTS} as warm; print([name in sys.modules for name in ({NEEDED!r}, *warm.LATER)])"
+    assert printed(code) == str([True, *(False for _ in LATER)])
+
+
+def test_the_rest_is_loaded_while_the_process_waits() -> None:
+    waits = iter([True, True, False])
+    load_while(lambda: next(waits), modules := ["json", "csv", "no_such_module"])
+    assert set(modules) & set(sys.modules) == {"json", "csv"}
+
+
+def test_all_of_the_rest_can_be_loaded() -> None:
+    load_while(lambda: True, LATER)
+    assert set(LATER) <= set(sys.modules)
 
 
 @pytest.mark.ray
-@pytest.mark.long("test_what_workers_load_as_they_start_is_what_jobs_need says what they load")
+@pytest.mark.long("test_workers_load_what_each_process_of_a_job_needs_as_they_start_and_no_more says what they load")
 def test_workers_of_a_cluster_that_a_program_starts_have_loaded_it() -> None:
-    assert printed(ON_A_CLUSTER) == str(sorted(NEEDED))
+    assert printed(ON_A_CLUSTER) == "True"
 
 
 @pytest.mark.ray
