@@ -15,7 +15,7 @@ from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.parse.list_calls import OF_LISTS
 
-_OF_THE_PARSER: Final = frozenset({"CURRENT_DATABASE", "DESCRIPTOR", "GROUPING_ID", "ROW", "TRY_CAST"})
+_OF_THE_PARSER: Final = frozenset({"CURRENT_DATABASE", "DESCRIPTOR", "GROUPING_ID", "GROUP_ID", "ROW", "TRY_CAST"})
 
 BUILT_IN: Final = frozenset().union(
     SCALAR_FUNCTIONS,

@@ -30,7 +30,7 @@ from penstock.tables.plan.nodes import (
 )
 from penstock.tables.types import Kind
 
-_GROUPING: Final = ("GROUPING", "GROUPING_ID")
+_GROUPING: Final = ("GROUPING", "GROUPING_ID", "GROUP_ID")
 _SET: Final = t.INT.with_nullable(False)
 
 
@@ -67,7 +67,7 @@ class Grouping:
             else:
                 choices = [[self._added(inner.bind(item))]]
             sets = [one | frozenset(choice) for one in sets for choice in choices]
-        self._sets = tuple(dict.fromkeys(sets))
+        self._sets = tuple(sets)
         """The places of the keys that are grouped by together; one set, but for GROUPING SETS."""
         self._calls: list[tuple[AggregateCall, tuple[Expression, ...], Expression | None]] = []
 
@@ -123,7 +123,8 @@ class Grouping:
         return len(self._keys) + (len(self._sets) > 1)
 
     def _grouping(self, node: n.Call) -> Expression:
-        """GROUPING(a, b): a bit for each key, 1 where the row is not grouped by it."""
+        """GROUPING(a, b): a bit for each key, 1 where the row is not grouped by it. GROUP_ID(): how many equal sets of
+        keys stand before that of the row."""
         places = []
         for argument in node.arguments:
             bound = self._bound(argument.value)
@@ -132,9 +133,10 @@ class Grouping:
             places.append(self._keys.index(bound))
         kind = t.BIGINT.with_nullable(False)
         numbers = []
-        for chosen in self._sets:
+        for number, chosen in enumerate(self._sets):
             bits = "".join("0" if place in chosen else "1" for place in places)
-            numbers.append(Constant(kind, int(bits or "0", 2)))
+            before = self._sets[:number].count(chosen)
+            numbers.append(Constant(kind, before if node.name == "GROUP_ID" else int(bits or "0", 2)))
         if len(self._sets) == 1:
             return numbers[0]
         of = InputColumn(_SET, len(self._keys))
@@ -143,7 +145,7 @@ class Grouping:
 
     def _aggregate(self, node: n.Call) -> InputColumn:
         call, arguments, condition = bound_aggregate(node, self._inner, self._source)
-        if not self._keys and not AGGREGATES[node.name].counts:
+        if not self._keys and not AGGREGATES[node.name].never_null:
             # Without groups there is a result also for no rows.
             call = replace(call, type=call.type.with_nullable(True))
         entry = (call, arguments, condition)
@@ -242,7 +244,7 @@ def bound_aggregate(
         bound.append(converted(argument, wanted))
     condition = None if node.filter is None else binder.condition(node.filter, "FILTER")
     infer = [argument.type for argument in bound]
-    nullable = not function.counts and (any(kind.nullable for kind in infer) or condition is not None)
+    nullable = not function.never_null and (any(kind.nullable for kind in infer) or condition is not None)
     kind = t.BIGINT.with_nullable(False) if node.star else function.infer(infer).with_nullable(nullable)
     # COUNT of what is never null counts rows.
     arguments = (

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.engine.errors import nearest
-from penstock.tables.building import call, converted
+from penstock.tables.building import call
 from penstock.tables.expressions import Conditional, Constant, Expression, FunctionCall
-from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.types import STRING, Kind, RowField, SqlType
 
@@ -43,10 +42,10 @@ def object_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node
 
 
 def object_update(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
-    """`OBJECT_UPDATE(object, key, value, ...)`: the object with other values in some fields.
+    """`OBJECT_UPDATE(object, key, value, ...)`: the object with other values in some fields, and their types.
 
     Raises:
-        SqlValidationError: no object of a structured type, or no field of this name and type.
+        SqlValidationError: no object of a structured type, or no field of this name.
     """
     if len(arguments) < 3 or len(arguments) % 2 == 0:
         raise binder.source.invalid(node.at, "OBJECT_UPDATE takes an object, and pairs of a key and a value")
@@ -63,13 +62,7 @@ def object_update(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.
             raise binder.source.invalid(
                 key_node.at, f"{given.type} has no field {key!r}{nearest(key, values)}; {known}"
             )
-        value = binder.bind(value_node)
-        common = common_type([values[key].type, value.type])
-        if common is None:
-            raise binder.source.invalid(
-                value_node.at, f"the field {key!r} is {values[key].type}, not {value.type}; cast it"
-            )
-        values[key] = converted(value, common)
+        values[key] = binder.bind(value_node)
     fields = tuple(RowField(name, value.type) for name, value in values.items())
     kind = replace(given.type, nullable=False, fields=fields)
     made = FunctionCall(kind, "ROW", tuple(values.values()))

@@ -41,6 +41,7 @@ class AggregateFunction:
         parameters: what each argument must be.
         infer: the result's type.
         counts: whether the result is 0, not null, where there is no row.
+        never_null: whether it is not null then, and where all values are.
         optional: how many of the last parameters may be left out.
     """
 
@@ -48,6 +49,7 @@ class AggregateFunction:
     parameters: tuple[str, ...]
     infer: s.Infer
     counts: bool = False
+    never_null: bool = False
     optional: int = 0
 
 
@@ -58,7 +60,7 @@ def _function(name: str, parameter: str, infer: s.Infer, *more: str) -> Aggregat
 AGGREGATES: Final = {
     function.name: function
     for function in (
-        AggregateFunction("COUNT", (s.ANY,), s.always(t.BIGINT), counts=True),
+        AggregateFunction("COUNT", (s.ANY,), s.always(t.BIGINT), counts=True, never_null=True),
         _function("SUM", s.NUMBER, _sum),
         _function("SUM0", s.NUMBER, _sum),
         _function("AVG", s.NUMBER, _avg),
@@ -68,7 +70,7 @@ AGGREGATES: Final = {
         _function("LAST_VALUE", s.ANY, s.like_first),
         *(_function(name, s.NUMBER, _spread) for name in ("STDDEV_POP", "STDDEV_SAMP", "STDDEV")),
         *(_function(name, s.NUMBER, _spread) for name in ("VAR_POP", "VAR_SAMP", "VARIANCE")),
-        _function("COLLECT", s.FLAT, _multiset),
+        AggregateFunction("COLLECT", (s.FLAT,), _multiset, never_null=True),
         _function("LISTAGG", s.TEXT, s.always(t.STRING), s.TEXT),
         _function("ARRAY_AGG", s.ANY, lambda given: t.array(given[0])),
     )

@@ -253,7 +253,7 @@ FUNCTIONS: Final = (
     ScalarFunction(
         "RAND_INTEGER", (s.INTEGER, s.INTEGER), always(t.INT), _random_integer, optional=1, deterministic=False
     ),
-    ScalarFunction("UUID", (), always(t.STRING), _uuids, deterministic=False),
+    ScalarFunction("UUID", (), always(SqlType(t.Kind.CHAR, precision=36)), _uuids, deterministic=False),
     ScalarFunction("BIN", (s.INTEGER,), always(t.STRING), by_row(lambda n: f"{n & (2**64 - 1):b}")),
     ScalarFunction("HEX", (s.HEXADECIMAL,), always(t.STRING), by_row(_hex)),
     ScalarFunction("BITWISE_NOT", (s.INTEGER,), s.like_first, kernel(pc.bit_wise_not)),

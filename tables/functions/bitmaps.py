@@ -104,7 +104,7 @@ FUNCTIONS: Final = (
     ScalarFunction("BITMAP_BUILD", (s.ARRAY,), always(_BITMAP), by_row(_built), coerce=_of_numbers),
     ScalarFunction("BITMAP_FROM_BYTES", (s.BINARY,), always(_BITMAP), by_row(_read), fallible=True),
     ScalarFunction("BITMAP_TO_BYTES", (_B,), always(t.BYTES), by_row(lambda data: data)),
-    ScalarFunction("BITMAP_TO_ARRAY", (_B,), always(t.array(t.INT.with_nullable(False))), by_row(_to_array)),
+    ScalarFunction("BITMAP_TO_ARRAY", (_B,), always(t.array(t.INT)), by_row(_to_array)),
     ScalarFunction("BITMAP_TO_STRING", (_B,), always(t.STRING), by_row(shown_bitmap)),
     ScalarFunction("BITMAP_CARDINALITY", (_B,), always(t.BIGINT), by_row(_cardinality)),
     ScalarFunction("BITMAP_ANDNOT", (_B, _B), always(_BITMAP), _of_two(_and_not)),

@@ -38,8 +38,7 @@ def _wider(one: SqlType | None, other: SqlType) -> SqlType | None:
         # Of different lengths, so never padded: they stay as they are.
         return SqlType(Kind.VARCHAR, precision=max(one.precision, other.precision))
     if a in t.BYTES_KINDS and b in t.BYTES_KINDS:
-        fixed = a is b is Kind.BINARY
-        return SqlType(Kind.BINARY if fixed else Kind.VARBINARY, precision=max(one.precision, other.precision))
+        return SqlType(Kind.VARBINARY, precision=max(one.precision, other.precision))
     if {a, b} <= {Kind.DATE, *t.TIMESTAMPS}:
         kind = Kind.TIMESTAMP_LTZ if Kind.TIMESTAMP_LTZ in (a, b) else Kind.TIMESTAMP
         return SqlType(kind, precision=max(one.precision, other.precision))

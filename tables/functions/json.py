@@ -176,6 +176,6 @@ FUNCTIONS: Final = (
         check=_HAS_PATH,
     ),
     _function("IS_JSON", t.BOOLEAN, _is_json, s.KEYWORD),
-    _function("JSON_QUOTE", t.STRING, _quote),
-    _function("JSON_UNQUOTE", t.STRING, _unquote),
+    ScalarFunction("JSON_QUOTE", (s.TEXT,), always(t.STRING), by_row(_quote)),
+    ScalarFunction("JSON_UNQUOTE", (s.TEXT,), always(t.STRING), by_row(_unquote)),
 )

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel
+from penstock.tables.types import SqlType
 
 _MOST_PATTERNS: Final = 256
 _DECODED_AT_MOST: Final = 100
@@ -270,8 +272,30 @@ def _url_decode_recursive(value: str) -> str | None:
     return decoded
 
 
-def _elt(place: int, *values: str) -> str | None:
+def _elt(place: int, *values: str | bytes) -> str | bytes | None:
     return values[place - 1] if 1 <= place <= len(values) else None
+
+
+def _alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    """Texts, or bytes."""
+    first, other = given[0], given[1]
+    if common_type([first, other]) is None:
+        raise s.MisfitError(1, f" takes {first.with_nullable(True)} and the like here, not {other}; cast it")
+    return given
+
+
+def _choices_alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
+    """A number, and texts or bytes."""
+    for place in range(2, len(given)):
+        try:
+            _alike([given[1], given[place]])
+        except s.MisfitError as error:
+            raise s.MisfitError(place, str(error)) from None
+    return given
+
+
+def _elt_type(given: Sequence[SqlType]) -> SqlType:
+    return common_type(given[1:]) or t.STRING
 
 
 def _elt_column(call: CallValues) -> pa.Array:
@@ -351,7 +375,7 @@ def _to_base64(value: str | bytes) -> str:
 def _function(
     name: str,
     parameters: tuple[str, ...],
-    kind: t.SqlType,
+    kind: SqlType,
     function: Callable[..., object],
     *,
     nullable: bool = True,
@@ -372,12 +396,12 @@ def _part(name: str, function: Callable[[str, int], str]) -> ScalarFunction:
     return ScalarFunction(name, (s.TEXT, s.INTEGER), s.part_of_first, by_row(function), nullable=True)
 
 
-def _overlaid(given: Sequence[t.SqlType]) -> t.SqlType:
+def _overlaid(given: Sequence[SqlType]) -> SqlType:
     joined = s.joined_texts(given[:2])
-    return t.SqlType(t.Kind.VARCHAR, precision=joined.precision)
+    return SqlType(t.Kind.VARCHAR, precision=joined.precision)
 
 
-def _plain(name: str, parameters: tuple[str, ...], kind: t.SqlType, evaluate: s.Evaluate) -> ScalarFunction:
+def _plain(name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Evaluate) -> ScalarFunction:
     return ScalarFunction(name, parameters, always(kind), evaluate)
 
 
@@ -397,7 +421,7 @@ FUNCTIONS: Final = (
     ScalarFunction("BTRIM", (_T, _T), always(t.STRING), by_row(str.strip), optional=1),
     ScalarFunction("||", (_T, _T), s.joined_texts, _concat),
     ScalarFunction("CONCAT", (_T,), always(t.STRING), _concat, variadic=True),
-    ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True, nullable=True),
+    ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True),
     *(
         ScalarFunction(
             name,
@@ -431,16 +455,21 @@ FUNCTIONS: Final = (
     _given("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
     _given("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
     _given("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
-    _function("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
-    _function("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
+    _given("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
+    _given("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
     ScalarFunction("INITCAP", (_T,), s.like_first, by_row(_capitalised)),
     _given("ASCII", (_T,), t.INT, lambda v: v.encode()[0] if v else 0),
     _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256)),
-    _given("STARTSWITH", (_T, _T), t.BOOLEAN, str.startswith),
-    _given("ENDSWITH", (_T, _T), t.BOOLEAN, str.endswith),
+    *(
+        ScalarFunction(name, (s.TEXT_OR_BYTES, s.TEXT_OR_BYTES), always(t.BOOLEAN), by_row(tells), coerce=_alike)
+        for name, tells in (
+            ("STARTSWITH", lambda value, start: value.startswith(start)),
+            ("ENDSWITH", lambda value, end: value.endswith(end)),
+        )
+    ),
     _function("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), t.STRING, _split_index),
-    _function("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
-    _function("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
+    _given("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
+    _given("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
     _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1),
     _function("REGEXP_COUNT", (_T, _T), t.INT, _regexp_count),
     _function("REGEXP_INSTR", (_T, _T), t.INT, _regexp_instr),
@@ -453,24 +482,26 @@ FUNCTIONS: Final = (
         optional=1,
     ),
     _given("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
-    _function("STR_TO_MAP", (_T, _T, _T), t.SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
+    _function("STR_TO_MAP", (_T, _T, _T), SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
     _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
     _function("URL_DECODE", (_T,), t.STRING, _url_decode),
     _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
     ScalarFunction("TO_BASE64", (s.TEXT_OR_BYTES,), always(t.STRING), by_row(_to_base64)),
-    _function("FROM_BASE64", (_T,), t.STRING, _from_base64),
+    _given("FROM_BASE64", (_T,), t.STRING, _from_base64),
     _given("ENCODE", (_T, _T), t.BYTES, _encode, check=s.checked_text(1, _charset)),
     _given("DECODE", (s.BINARY, _T), t.STRING, _decode, check=s.checked_text(1, _charset)),
     _function("UNHEX", (_T,), t.BYTES, _unhex),
-    ScalarFunction("ELT", (_I, _T), always(t.STRING), _elt_column, variadic=True, nullable=True),
+    ScalarFunction(
+        "ELT", (_I, s.TEXT_OR_BYTES), _elt_type, _elt_column, variadic=True, nullable=True, coerce=_choices_alike
+    ),
     ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, variadic=True, nullable=True),
-    _function("IS_ALPHA", (_T,), t.BOOLEAN, str.isalpha),
-    _function("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
-    _function("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
+    _given("IS_ALPHA", (_T,), t.BOOLEAN, str.isalpha),
+    _given("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
+    _given("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
     *(
-        _given(name, (_T,), t.SqlType(t.Kind.CHAR, precision=digits), _digest(name.lower()))
+        _given(name, (_T,), SqlType(t.Kind.CHAR, precision=digits), _digest(name.lower()))
         for name, digits in _DIGITS_OF_DIGEST.items()
     ),
-    _function("SHA2", (_T, _I), t.SqlType(t.Kind.VARCHAR, precision=128), _sha2),
+    _given("SHA2", (_T, _I), SqlType(t.Kind.VARCHAR, precision=128), _sha2),
 )

@@ -23,6 +23,7 @@ from penstock.tables.expressions import Constant, Expression, FunctionCall, Inpu
 from penstock.tables.lower.base import Lower, Lowering, in_order, schema_of
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
 from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
+from penstock.tables.lower.clock_sort import ClockSortSpec
 from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
 from penstock.tables.lower.joins import lower_interval_join
 from penstock.tables.lower.limit import LimitSpec
@@ -203,15 +204,14 @@ def _sorted(lowering: Lowering, stream: DataStream, node: p.Sort) -> DataStream:
 
 def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
     """The rows in the order of time, and of other columns among rows of one time."""
-    if node.columns[node.order[0].column].time is p.TimeAttribute.PROCTIME:
-        if len(node.order) > 1:
-            raise GraphError("ORDER BY PROCTIME takes no other columns: no two rows come at one time")
-        return stream._partition(Global())
     order = tuple(
         Order(node.columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
         for key in node.order[1:]
     )
     schema = schema_of(node.columns)
+    if node.columns[node.order[0].column].time is p.TimeAttribute.PROCTIME:
+        together = stream._partition(Global())
+        return together._add(ClockSortSpec(order), schema) if order else together
     return add_changelog(TimeSortSpec(schema, order), schema, stream, timed=True)
 
 

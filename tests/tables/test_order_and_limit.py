@@ -47,6 +47,17 @@ def test_the_first_rows_of_what_changes(env: StreamEnvironment) -> None:
     assert there == [(1, 2)]
 
 
+def test_rows_that_come_together_by_the_clock_are_in_the_order_of_other_columns() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=2)
+    rows = "(VALUES (3, 'a'), (1, 'b'), (CAST(NULL AS INT), 'c'), (2, 'e'), (2, 'd')) AS t (n, w)"
+    table = env.sql(f"SELECT n, w FROM (SELECT *, PROCTIME() AS now FROM {rows}) AS u ORDER BY now, n DESC, w")
+    assert table is not None
+    assert [row["w"] for row in table.collect()] == ["a", "d", "e", "b", "c"]
+    assert "changelogMode=[I]" in _modes(
+        env, f"SELECT n FROM (SELECT *, PROCTIME() AS now FROM {rows}) ORDER BY now, n"
+    )
+
+
 def test_all_rows_of_a_stream_without_end_have_no_order(env: StreamEnvironment) -> None:
     with pytest.raises(PenstockError, match="ORDER BY of a stream without end"):
         env.tables.lowered(env.sql("SELECT a FROM endless ORDER BY a").plan)  # type: ignore[union-attr]

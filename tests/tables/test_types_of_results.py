@@ -50,9 +50,40 @@ _NULL = "CAST(NULL AS INT)"
         ("FROM_UNIXTIME(1)", "STRING"),
         ("INET_NTOA(1)", "STRING"),
         ("HASH_CODE(s)", "INT NOT NULL"),
+        ("ELT(1, 'a', 'bcd')", "VARCHAR(3)"),
+        ("ELT(1, X'01', X'0203')", "VARBINARY(2)"),
+        ("SHA2('a', 256)", "VARCHAR(128) NOT NULL"),
+        ("LPAD('hi', 4, '?')", "STRING NOT NULL"),
+        ("REGEXP_REPLACE('a', 'b', 'c')", "STRING NOT NULL"),
+        ("FROM_BASE64('aGk=')", "STRING NOT NULL"),
+        ("CONCAT_WS(',', 'a')", "STRING NOT NULL"),
+        ("CONCAT_WS(',', CAST(NULL AS STRING))", "STRING"),
+        ("JSON_QUOTE('a')", "STRING NOT NULL"),
+        ("IS_DIGIT('1')", "BOOLEAN NOT NULL"),
+        ("STARTSWITH(X'0102', X'01')", "BOOLEAN NOT NULL"),
+        ("UUID()", "CHAR(36) NOT NULL"),
+        ("BITMAP_TO_ARRAY(BITMAP_BUILD(a))", "ARRAY<INT> NOT NULL"),
     ],
 )
 def test_types_are_those_of_flink(expression: str, wanted: str) -> None:
     table = StreamEnvironment(runtime="local").sql(f"SELECT {expression} AS v FROM {_GIVEN}")
     assert table is not None
     assert str(table.columns["v"]) == wanted
+
+
+def test_a_multiset_of_a_group_may_be_empty_and_is_never_null() -> None:
+    rows = "(VALUES (1, 5), (1, 5), (2, CAST(NULL AS INT))) AS t (k, n)"
+    table = StreamEnvironment(runtime="local").sql(f"SELECT k, COLLECT(n) AS v FROM {rows} GROUP BY k")
+    assert table is not None
+    assert str(table.columns["v"]) == "MULTISET<INT> NOT NULL"
+    assert {row["k"]: row["v"] for row in table.to_changelog().collect()} == {1: [(5, 2)], 2: []}
+
+
+def test_equal_grouping_sets_are_told_apart() -> None:
+    sets = "GROUPING SETS ((a), (a), (b))"
+    table = StreamEnvironment(runtime="local").sql(
+        f"SELECT a, b, GROUP_ID() AS id, COUNT(*) AS n FROM (VALUES (1, 2)) AS t (a, b) GROUP BY {sets}"
+    )
+    assert table is not None
+    found = sorted(tuple(row.values())[1:] for row in table.to_changelog().collect() if row["a"] is not None)
+    assert found == [(1, None, 0, 1), (1, None, 1, 1)]

@@ -27,7 +27,8 @@ class AggregateCall:
 
     Args:
         function: one of `FUNCTIONS`. Nulls are skipped, but by `array_agg`; of no values the result is null, but for
-            `count` and `sum0`, which are 0. `collect` makes a map of values and how often each is there. `first_value`,
+            `count` and `sum0`, which are 0. `collect` makes a map of values and how often each is there, which may be
+            empty. `first_value`,
             `last_value`, `array_agg` and `listagg` go by the order of arrival.
         name: of the result's column.
         type: of the result. An average of type integer is cut off, and one of type decimal rounded half up; sums of

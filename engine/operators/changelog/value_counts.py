@@ -117,12 +117,11 @@ class Multisets:
             counts = np.ones_like(counts)
         offsets = np.searchsorted(of[order], np.arange(len(slots) + 1)).astype(np.int32)
         kind = self._call.type
-        made = pa.MapArray.from_arrays(
+        return pa.MapArray.from_arrays(
             pa.array(offsets),
             values.take(pa.array(order)).cast(kind.key_type),
             pa.array(counts[order]).cast(kind.item_type),
         ).cast(kind)
-        return pc.if_else(pa.array(np.diff(offsets) > 0), made, pa.nulls(len(slots), kind))
 
 
 @dataclass(frozen=True, slots=True)
