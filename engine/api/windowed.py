@@ -322,7 +322,7 @@ class WindowedVerbs(Generic[StreamT]):
             >>> keyed.window(session("30m")).process(Report(), returns={"user": "string"})  # doctest: +SKIP
         """
         _check_process(function, "process")
-        return self._add_function(f"process({function_name(function)})", None, function, returns)
+        return self._add_function(f"process({function_name(function)})", None, function, returns, function)
 
     def _aggregate_named(
         self,
@@ -400,11 +400,12 @@ class WindowedVerbs(Generic[StreamT]):
             text = f"{text}, process({function_name(process)})"
         schema = declared_schema(returns, self._verb)
         plan = self._general(fold, process, schema)
-        if isinstance(folding, CompiledFunction) or is_compiled(folding):
+        if isinstance(folding, CompiledFunction) or is_compiled(folding) or is_compiled(process):
             # Few programs have compiled functions, and all that compiles comes with this.
             from penstock.engine.operators.windows.compiled_window import window_spec
+            from penstock.engine.operators.windows.compiled_window_process import process_window_spec
 
-            role = window_spec(folding, plan)
+            role = process_window_spec(plan) if fold is None else window_spec(folding, plan)
             return self._add(text if role is plan else f"{text}, compiled", role, schema)
         return self._add(text, plan, schema)
 

@@ -44,7 +44,7 @@ TIMER_CALLS: Final = (
     "delete_processing_time_timer",
 )
 """What is done to a timer, by the number that compiled code gives it."""
-_MOMENTS: Final = {"current_watermark": "watermark", "current_processing_time": "now"}
+MOMENTS: Final = {"current_watermark": "watermark", "current_processing_time": "now"}
 _TIMER: Final[Mapping[str, Kind]] = {"call": INT, "time": INT}
 
 
@@ -372,8 +372,8 @@ class EmittingTranslator(Translator):
                 ),
                 args=[],
                 keywords=[],
-            ) if name in _MOMENTS:
-                return _MOMENTS[name], INT
+            ) if name in MOMENTS:
+                return MOMENTS[name], INT
             case ast.Attribute(value=ast.Name(id=self.context)):
                 return self._of_context(node)
             case ast.Subscript(

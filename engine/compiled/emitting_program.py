@@ -24,7 +24,7 @@ from penstock.engine.compiled.collected_arrays import (
     values_of,
 )
 from penstock.engine.compiled.emitting import CLEARED, EmittingTranslation, output_names
-from penstock.engine.compiled.inputs import STORED, Inputs, numbers_of
+from penstock.engine.compiled.inputs import STORED, Columns, Inputs, numbers_of
 from penstock.engine.compiled.kinds import TEXT, Kind, is_passed_on
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.program import (
@@ -155,7 +155,7 @@ class EmittingProgram:
 
     def run(
         self,
-        batch: pa.RecordBatch,
+        batch: Columns,
         times: npt.NDArray[np.int64] | None,
         moment: Moment,
         groups: npt.NDArray[np.int64] | None = None,
@@ -197,7 +197,7 @@ class EmittingProgram:
 
     def _prepared(
         self,
-        batch: pa.RecordBatch,
+        batch: Columns,
         states: Sequence[pa.Array],
         collected: Sequence[ListArrays | MapArrays],
         room: int,
@@ -233,7 +233,7 @@ class EmittingProgram:
             [output_arrays(output.kinds, size) for output, size in zip(outputs, rooms, strict=True)],
         )
 
-    def _processed(self, batch: pa.RecordBatch, run: _Run, collected: Sequence[ListArrays | MapArrays]) -> Processed:
+    def _processed(self, batch: Columns, run: _Run, collected: Sequence[ListArrays | MapArrays]) -> Processed:
         made = zip(self.translation.outputs, run.made, run.origins, run.count, strict=True)
         outputs = [self._output(batch, o.kinds, out, origin[:n], run.texts) for o, out, origin, n in made]
         changes = zip(self.translation.states.values(), run.held, run.written, strict=True)
@@ -258,7 +258,7 @@ class EmittingProgram:
 
     def _output(
         self,
-        batch: pa.RecordBatch,
+        batch: Columns,
         kinds: Mapping[str, Kind],
         computed: Mapping[str, npt.NDArray[Any]],
         origin: npt.NDArray[np.int64],

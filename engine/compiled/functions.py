@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from penstock.engine.errors import GraphError
-from penstock.engine.functions import KeyedProcessFunction
+from penstock.engine.functions import KeyedProcessFunction, ProcessWindowFunction
 from penstock.engine.state.descriptors import AggregateFunction
 
 _R = TypeVar("_R")
-_K = TypeVar("_K", bound=type[KeyedProcessFunction] | type[AggregateFunction])
+_K = TypeVar("_K", bound=type[KeyedProcessFunction] | type[AggregateFunction] | type[ProcessWindowFunction])
 _M = TypeVar("_M")
 _LOG = logging.getLogger(__name__)
 _MARK: Final = "_penstock_compiled"
@@ -98,7 +98,9 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     those that compiled code cannot take (nulls that the function does not test for, results beyond 64 bits, errors):
     plain Python gives the same rows, or the error with its row.
 
-    Of an `AggregateFunction` of windows, `add` is compiled; the accumulator may be changed, or returned anew.
+    Of an `AggregateFunction` of windows, `add` is compiled; the accumulator may be changed, or returned anew. Of a
+    `ProcessWindowFunction`, `process` is: loops over its elements, `elements[index]`, `len`, and `sum`, `min`, `max`,
+    `any` and `all` of an expression for each row (`sum(row["n"] for row in elements)`); it has no state.
 
     A function that returns a bool may be a condition of a `Pattern`. It is asked of all rows then, as expressions are.
 
@@ -133,7 +135,9 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
     """
     if function is None:
         return functools.partial(compiled, fallback=fallback)
-    if isinstance(function, type) and issubclass(function, (KeyedProcessFunction, AggregateFunction)):
+    if isinstance(function, type) and issubclass(
+        function, (KeyedProcessFunction, AggregateFunction, ProcessWindowFunction)
+    ):
         names = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
         marked = type(function.__name__, (function,), names)
         setattr(marked, _MARK, marked)
@@ -141,8 +145,8 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
         return marked
     if isinstance(function, type) or not callable(function):
         raise GraphError(
-            "compiled: takes a function of a row, for map, flat_map or filter, a KeyedProcessFunction or an "
-            f"AggregateFunction, not {function!r}"
+            "compiled: takes a function of a row, for map, flat_map or filter, a KeyedProcessFunction, an "
+            f"AggregateFunction or a ProcessWindowFunction, not {function!r}"
         )
     return CompiledFunction(function, fallback)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,18 @@ from penstock.engine.compiled.texts import Texts
 
 STORED: Final[Mapping[Kind, type[np.generic]]] = {INT: np.int64, FLOAT: np.float64, BOOL: np.bool_}
 """The type of the elements of arrays, by kind; texts are numbers in the list of words."""
+
+
+class Columns(Protocol):
+    """What rows are given in: record batches, for example."""
+
+    def __len__(self) -> int:
+        """So many rows."""
+        ...
+
+    def column(self, name: str, /) -> pa.Array:
+        """The column of this name."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class Inputs:
         tested = {f"q_{number}": np.bool_ for number, name in enumerate(self.columns) if name in self.tested}
         return {**columns, **tested}
 
-    def arrays(self, batch: pa.RecordBatch, texts: Texts) -> list[npt.NDArray[Any]] | None:
+    def arrays(self, batch: Columns, texts: Texts) -> list[npt.NDArray[Any]] | None:
         """The arrays of a batch; None where plain Python must run, as there is a null that the code does not expect.
 
         Args:

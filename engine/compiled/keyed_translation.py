@@ -81,30 +81,39 @@ class KeyedMethods:
             time=time,
             timed=self.timed,
             keys=self.keys,
-            attributes=_opened(self.function),
+            attributes=opened(self.function, _Descriptors()),
             handles_timers=self.has_timers,
         )
         return translator.emitting(tree)
 
 
-def _opened(function: KeyedProcessFunction | type[KeyedProcessFunction]) -> Mapping[str, Any]:
-    """The attributes of the function behind `open`; states are there as their descriptors."""
+def opened(function: Any, context: object) -> Mapping[str, Any]:
+    """The attributes of a function, or of an object of its class, behind `open`.
+
+    Args:
+        function: with an `open`.
+        context: stands for its argument, and may raise `NotCompiledError`.
+
+    Raises:
+        GraphError: `open` cannot be run, or asks for what compiled functions do not have.
+    """
     name = function_name(function)
     try:
-        opened = function() if isinstance(function, type) else copy.deepcopy(function)
-        opened.open(_Descriptors())  # type: ignore[arg-type]
-    except _NotCompiledError as error:
+        made = function() if isinstance(function, type) else copy.deepcopy(function)
+        made.open(context)
+    except NotCompiledError as error:
         raise GraphError(f"compiled: {name}: {error}") from None
     except Exception as error:
         raise GraphError(
             f"compiled: {name}: open() could not be run to see which states there are ({type(error).__name__}: "
             f"{error}); let it declare states only, or drop @compiled"
         ) from error
-    return vars(opened)
+    attributes: Mapping[str, Any] = vars(made)
+    return attributes
 
 
-class _NotCompiledError(Exception):
-    """`open` asks for what compiled functions do not have."""
+class NotCompiledError(Exception):
+    """`open` asks for what compiled functions do not have; the text says what, and the remedy."""
 
 
 class _Descriptors:
@@ -121,7 +130,7 @@ class _Descriptors:
     def get_map_state(self, descriptor: MapStateDescriptor) -> MapStateDescriptor:
         self._check(descriptor)
         if descriptor.map_key_type not in KEY_KINDS:
-            raise _NotCompiledError(
+            raise NotCompiledError(
                 f"state {descriptor.name!r} has keys of {descriptor.map_key_type}; declare string, int64 or bool, or "
                 "drop @compiled"
             )
@@ -130,11 +139,11 @@ class _Descriptors:
     def _check(self, descriptor: ValueStateDescriptor | ListStateDescriptor | MapStateDescriptor) -> None:
         remedy = "declare int64, float64, bool or string without a time to live, or drop @compiled"
         if descriptor.type is None or descriptor.value_type not in STATE_KINDS:
-            raise _NotCompiledError(f"state {descriptor.name!r} holds neither a number nor a text; {remedy}")
+            raise NotCompiledError(f"state {descriptor.name!r} holds neither a number nor a text; {remedy}")
         if descriptor.ttl is not None:
-            raise _NotCompiledError(f"state {descriptor.name!r} has a time to live; {remedy}")
+            raise NotCompiledError(f"state {descriptor.name!r} has a time to live; {remedy}")
 
     def __getattr__(self, name: str) -> Any:
-        raise _NotCompiledError(
+        raise NotCompiledError(
             f"open() uses {name}; compiled functions have value, list and map states only, so drop @compiled"
         )

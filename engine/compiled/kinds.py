@@ -53,13 +53,19 @@ class Listed:
     state: str
 
 
-Kind: TypeAlias = Number | Word | Text | Coded | Opaque | Listed
+@dataclass(frozen=True, slots=True)
+class Element:
+    """A row of a window, by its number."""
+
+
+Kind: TypeAlias = Number | Word | Text | Coded | Opaque | Listed | Element
 
 INT: Final = Number("int")
 FLOAT: Final = Number("float")
 BOOL: Final = Number("bool")
 WORD: Final = Word()
 TEXT: Final = Coded()
+ELEMENT: Final = Element()
 
 
 def kind_of(field: pa.Field) -> Kind:
@@ -139,3 +145,5 @@ def shown(kind: Kind) -> str:
             return f"the value of column {column!r}"
         case Listed(state):
             return f"the list of state {state!r}"
+        case Element():
+            return "a row"

@@ -91,6 +91,10 @@ class ListState(ABC):
     def add_all(self, values: Iterable[Any]) -> None:
         """Append values."""
 
+    def add_rows(self, rows: Sequence[Any]) -> None:
+        """Append rows that `batch_rows` made of columns of this very type, and that nobody else has."""
+        self.add_all(rows)
+
     @abstractmethod
     def update(self, values: Iterable[Any]) -> None:
         """Hold exactly these values."""

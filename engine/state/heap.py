@@ -205,6 +205,12 @@ class HeapListState(ListState):
             self._entries.setdefault(self._cursor.at, []).extend(admitted)
             self._mark(self._cursor.at)
 
+    def add_rows(self, rows: Sequence[Any]) -> None:
+        # They are what would be kept of them.
+        if rows:
+            self._entries.setdefault(self._cursor.at, []).extend(rows)
+            self._mark(self._cursor.at)
+
     def update(self, values: Iterable[Any]) -> None:
         if admitted := [self._admit(value) for value in values]:
             self._entries[self._cursor.at] = admitted

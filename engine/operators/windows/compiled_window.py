@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.engine.compiled.folding import FoldTranslation, first_accumulator, translate_add, translate_reduce
 from penstock.engine.compiled.folding_program import FoldProgram
-from penstock.engine.compiled.functions import CompiledFunction, may_fall_back, unless_refused
+from penstock.engine.compiled.functions import CompiledFunction, is_compiled, may_fall_back, unless_refused
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator
@@ -24,6 +24,7 @@ from penstock.engine.operators.windows.window import WindowOperatorSpec
 from penstock.engine.operators.windows.window_contents import FoldContents
 from penstock.engine.operators.windows.window_folds import AggregateWith, Reduce, row_struct
 from penstock.engine.rows import batch_rows
+from penstock.engine.texts import function_name
 
 FEW_ROWS: Final = 768
 """Batches of fewer rows cost less one by one (`python -m perf.compiled`)."""
@@ -69,6 +70,10 @@ def window_spec(function: object, plan: WindowOperatorSpec) -> OperatorSpec:
 
     def checked() -> OperatorSpec:
         check_windows(plan)
+        if plan.function is not None and is_compiled(plan.function):
+            raise GraphError(
+                f"compiled: process={function_name(plan.function)} is called once a window; drop its @compiled"
+            )
         if plan.schema is not None:
             _translated(plan, plan.schema)
         return CompiledWindowSpec(plan, fallback)

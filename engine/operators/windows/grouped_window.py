@@ -85,6 +85,8 @@ class GroupedWindowOperator(WindowOperator):
     """Adds the rows of a batch to each window at once; `WindowOperator` is its way row by row."""
 
     _adds_late = False
+    _least_rows = 1
+    """So many rows of a batch must windows have, or it costs less to add rows one by one."""
 
     @abstractmethod
     def _contents_of(self, data: pa.RecordBatch, grouped: Grouped) -> Sequence[Any] | None:
@@ -157,16 +159,18 @@ class GroupedWindowOperator(WindowOperator):
             columns = pa.RecordBatch.from_arrays(distinct, names=list(names))
             keys = key_values(batch_rows(columns, self._context.where), names)
         windows = self._plan.windows
+        if len(times) < self._least_rows * len(keys):
+            return None
         if isinstance(windows, SessionWindows):
-            grouped = self._in_sessions(windows, times, numbers, keys)
+            grouped: Grouped | None = self._in_sessions(windows, times, numbers, keys)
         else:
             assert isinstance(windows, AlignedWindows | CumulativeWindows)
             grouped = self._in_aligned(windows, times, numbers, keys)
-        return grouped if len(grouped.rows) else None
+        return grouped if grouped is not None and len(grouped.rows) else None
 
     def _in_aligned(
         self, windows: AlignedWindows | CumulativeWindows, times: _Int64s, numbers: _Int64s, keys: Sequence[Key]
-    ) -> Grouped:
+    ) -> Grouped | None:
         rows, ends = windows_of(windows, times)
         rest = np.array([], np.int64)
         if self._is_event_time:
@@ -178,6 +182,8 @@ class GroupedWindowOperator(WindowOperator):
             is_late[rows[~is_open & (ends - 1 > watermark - lateness)]] = True
             rest, rows, ends = np.flatnonzero(is_late), rows[is_open], ends[is_open]
         ids, (of_key, of_end) = distinct_of([pa.array(numbers[rows]), pa.array(ends)])
+        if len(rows) < self._least_rows * len(of_key):
+            return None
         places = []
         for number, end in zip(of_key.to_pylist(), of_end.to_pylist(), strict=True):
             window = TimeWindow(windows.start_of(end), end)

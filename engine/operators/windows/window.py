@@ -444,7 +444,7 @@ class WindowOperator(Operator):
             if may_clean_up and time == self._cleanup_time(window):
                 self._forget(place)
         except USER_FAILURES as error:
-            raise self._context.user_code_error(error, _Timer(time, key, window)) from error
+            raise self._context.user_code_error(error, FiredTimer(time, key, window)) from error
 
     def _forget(self, place: TimeWindow) -> None:
         """Clear everything of the current window."""
@@ -518,7 +518,7 @@ def _never(window: TimeWindow) -> None:
     """When windows are forgotten by the time that is not theirs."""
 
 
-class _Timer:
+class FiredTimer:
     """Shows a timer in an error."""
 
     def __init__(self, time: int, key: Key, window: TimeWindow) -> None:

@@ -58,7 +58,8 @@ class RowContents(WindowContents):
     """All rows, in order of arrival."""
 
     def __init__(self, backend: KeyedStateBackend, schema: SchemaOrUnknown) -> None:
-        self._state = backend.list_state(_list_of(row_struct(schema)))
+        self._kind = row_struct(schema)
+        self._state = backend.list_state(_list_of(self._kind))
 
     def items(self, batch: Batch, rows: Sequence[Row], times: Sequence[int | None]) -> Sequence[Row]:
         return rows
@@ -68,7 +69,19 @@ class RowContents(WindowContents):
 
     def get(self) -> list[Row] | None:
         # The function may change its rows, and the window may fire again.
-        return [row.copy() for row in self._state.get()] or None
+        return [row.copy() for row in self.rows()] or None
+
+    def rows(self) -> list[Row]:
+        """Those of the current window, which nobody may change."""
+        return self._state.get()
+
+    def are_kept(self, schema: pa.Schema) -> bool:
+        """Whether rows that are made of a batch of the schema are what is kept of them."""
+        return self._kind is not None and row_struct(schema) == self._kind
+
+    def add_kept(self, rows: list[Row]) -> None:
+        """Add such rows to the current window; they are not the caller's any more."""
+        self._state.add_rows(rows)
 
     def take(self) -> list[Row]:
         rows = self._state.get()

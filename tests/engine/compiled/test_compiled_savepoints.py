@@ -97,6 +97,11 @@ class PlainMean(ps.AggregateFunction):
         return {"mean": accumulator["total"] / accumulator["n"]}
 
 
+class PlainSpread(ps.ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield {"k": key, "spread": elements[-1]["n"] - elements[0]["n"], "total": sum(row["n"] for row in elements)}
+
+
 def seventh(row: Any) -> bool:
     return bool(row["n"] % 7 == 3)
 
@@ -118,15 +123,17 @@ class Functions:
     reduce: Any
     conditions: tuple[Any, Any]
     mean: type[PlainMean]
+    spread: type[PlainSpread]
 
 
-PLAIN = Functions(Plain, PlainCollections, latest, (seventh, later), PlainMean)
+PLAIN = Functions(Plain, PlainCollections, latest, (seventh, later), PlainMean, PlainSpread)
 COMPILED = Functions(
     ps.compiled(Plain),
     ps.compiled(PlainCollections),
     ps.compiled(latest),
     (ps.compiled(seventh), ps.compiled(later)),
     ps.compiled(PlainMean),
+    ps.compiled(PlainSpread),
 )
 
 
@@ -150,6 +157,10 @@ def results(env: ps.StreamEnvironment, functions: Functions) -> list[ps.CollectR
         keyed.window(ps.sliding("80ms", "40ms"))
         .aggregate(functions.mean(), accumulator={"n": "int64", "total": "float64"}, returns={"mean": "float64"})
         .uid("window")
+        .collect(),
+        keyed.window(ps.cumulative("120ms", "40ms"))
+        .process(functions.spread, returns={"k": "int64", "spread": "int64", "total": "int64"})
+        .uid("rows")
         .collect(),
         keyed.match(pattern).select(matched, returns={"first": "int64", "last": "int64"}).uid("match").collect(),
     ]
