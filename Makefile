@@ -35,11 +35,11 @@ demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes a
 # How the three processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are
 # at nice 15), so that all are at 19: else jobs starve beside the other processes.
 test: $(STAMP) ## run the tests
-	@scripts/install-services --check
+	@penstock/testing/services/install-services --check
 	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
 
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
-	@scripts/install-services --check
+	@penstock/testing/services/install-services --check
 	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" \
 		--hypothesis-profile=long $(ARGS)
 
@@ -58,13 +58,13 @@ $(OLDEST)/.installed: $(LOCK) pyproject.toml
 	@touch $@
 
 install-services: ## install the servers that tests use (Debian packages as root, Kafka's jars into the cache)
-	@scripts/install-services
+	@penstock/testing/services/install-services
 
 install-deploy-checks: $(STAMP) ## fetch helm and KubeRay's schemas, by Go, for the tests of deploy/
 	@scripts/install-deploy-checks $(BIN)/python
 
 services: $(STAMP) ## start Kafka, PostgreSQL, Redis and S3 (ARGS="kafka --json")
-	@scripts/install-services --check
+	@penstock/testing/services/install-services --check
 	@$(BIN)/python -m penstock.testing.services $(ARGS)
 
 simulate: $(STAMP) ## run seeds of the deterministic simulation (SEEDS=10000)

@@ -40,7 +40,7 @@ def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost
     run("survived")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: make install-services gets it")
 @pytest.mark.long("outages on pages: tests/web/test_browser.py; each of these losses has a test without a page")
 def test_a_page_shows_that_console_manager_and_node_are_lost_and_comes_back_by_itself(run: Run) -> None:
     run("watched")

@@ -23,7 +23,7 @@ from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
 from tests.web.serving import Server
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: scripts/install-services gets it")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: make install-services gets it")
 
 PAGES = (
     ("/", "orders"),

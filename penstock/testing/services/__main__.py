@@ -1,7 +1,7 @@
 """`python -m penstock.testing.services`: servers for a developer at work; called by `make services`.
 
 Starts those that are named (all, if none is), prints addresses and credentials, and waits for Ctrl-C or SIGTERM. The
-servers and their data are gone when it ends, in whatever way it does.
+servers and their data are gone when it ends, in whatever way it does. With `--install` it gets what they need.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 from penstock.engine.errors import PenstockError
@@ -35,6 +37,8 @@ def main(arguments: Sequence[str]) -> int:
         The exit code: 0 after a signal, 1 if a server could not be started.
     """
     options = _parser().parse_args(arguments)
+    if options.install:
+        return _install()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as running:
         try:
@@ -58,6 +62,11 @@ def main(arguments: Sequence[str]) -> int:
             return 1
 
 
+def _install() -> int:
+    command = ["/bin/sh", Path(__file__).with_name("install-services")]
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - a script of ours
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m penstock.testing.services",
@@ -66,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     names = ", ".join(_SERVERS)
     parser.add_argument("servers", nargs="*", metavar="SERVER", type=_known, help=f"{names} (default: all)")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of a line per address")
+    parser.add_argument("--install", action="store_true", help="install what is missing, and start nothing")
     return parser
 
 

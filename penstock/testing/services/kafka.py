@@ -32,7 +32,7 @@ from penstock.testing.services.servers import (
     write_private,
 )
 
-# scripts/install-services reads these two lines.
+# install-services reads these two lines.
 KAFKA_VERSION = "4.1.0"
 SLF4J_VERSION = "1.7.36"
 

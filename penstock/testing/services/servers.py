@@ -22,8 +22,8 @@ from typing import ClassVar, Final, TypeVar
 from penstock.testing.services.processes import GuardedProcess, ServiceNotInstalledError, ServiceStartError
 
 HOST: Final = "127.0.0.1"
-INSTALL: Final = "scripts/install-services"
-"""The command, in a checkout, that installs what the servers need."""
+INSTALL: Final = "python -m penstock.testing.services --install"
+"""The command that installs what the servers need."""
 
 _START_SECONDS: Final = 120.0
 _SHUTDOWN_SECONDS: Final = 30.0

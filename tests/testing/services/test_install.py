@@ -1,4 +1,4 @@
-"""scripts/install-services is silent where all is there and loud, but no failure, where something cannot be had."""
+"""install-services is silent where all is there and loud, but no failure, where something cannot be had."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.testing import services
 from penstock.testing.services import Kafka, Redis
+from penstock.testing.services.__main__ import main
 
-SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "install-services"
+SCRIPT = Path(services.__file__).with_name("install-services")
 ALWAYS_THERE = ("sh", "sed", "dirname", "id", "cat", "mkdir", "mktemp", "rm", "mv")
 
 
@@ -66,3 +68,12 @@ def test_a_check_installs_nothing_and_says_what_would(bare_machine: dict[str, st
     assert "Redis: make install-services installs it (Debian package redis-server)" in done.stderr
     assert "Kafka: make install-services fetches it" in done.stderr
     assert not (tmp_path / "called").exists()
+
+
+def test_whoever_has_the_wheel_alone_installs_them_by_the_module(
+    monkeypatch: pytest.MonkeyPatch, bare_machine: dict[str, str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in bare_machine.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--install"]) == 0
+    assert "Debian calls it redis-server" in capfd.readouterr().err

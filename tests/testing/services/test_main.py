@@ -55,7 +55,7 @@ def test_a_missing_server_is_an_error(
         assert main(["redis"]) == 1
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert "scripts/install-services" in capsys.readouterr().err
+    assert "run python -m penstock.testing.services --install" in capsys.readouterr().err
 
 
 def test_an_unknown_server_is_refused_with_the_known(capsys: pytest.CaptureFixture[str]) -> None:

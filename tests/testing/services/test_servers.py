@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import redis as client_library
 
 from penstock.testing.services import Kafka, Redis, ServiceNotInstalledError, ServiceStartError
-from penstock.testing.services.servers import HOST, free_port
+from penstock.testing.services.servers import HOST, INSTALL, free_port
 
 
 def test_a_server_that_does_not_start_says_why() -> None:
@@ -24,7 +25,10 @@ def test_a_server_that_does_not_start_says_why() -> None:
 
 def test_a_missing_program_names_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServiceNotInstalledError, match="redis-server is not installed: run scripts/install-services"):
+    with pytest.raises(
+        ServiceNotInstalledError,
+        match=rf"redis-server is not installed: run {re.escape(INSTALL)}",
+    ):
         Redis().start()
 
 
@@ -32,7 +36,7 @@ def test_missing_jars_name_the_command_that_fetches_them(monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "java").touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ServiceNotInstalledError, match="run scripts/install-services"):
+    with pytest.raises(ServiceNotInstalledError, match=f"run {re.escape(INSTALL)}"):
         Kafka().start()
 
 
