@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _install() -> int:
-    command = ["/bin/sh", Path(__file__).with_name("install-services")]
+    command = ["/bin/sh", str(Path(__file__).with_name("install-services"))]
     return subprocess.run(command, check=False).returncode  # noqa: S603 - a script of ours
 
 
