@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, kind_of
+from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, Kind, Opaque, Text, Time, kind_of
 from penstock.engine.compiled.texts import Texts
 
 STORED: Final[Mapping[Kind, type[np.generic]]] = {INT: np.int64, FLOAT: np.float64, BOOL: np.bool_}
@@ -58,11 +58,15 @@ class Inputs:
         """The type of the elements of each array, by its name in the code."""
         columns = {
             f"c_{number}": STORED.get(kind, np.int64)
-            for number, kind in enumerate(self.kinds)
-            if not isinstance(kind, Opaque)
+            for number, (name, kind) in enumerate(zip(self.columns, self.kinds, strict=True))
+            if self._is_read(name, kind)
         }
         tested = {f"q_{number}": np.bool_ for number, name in enumerate(self.columns) if name in self.tested}
         return {**columns, **tested}
+
+    def _is_read(self, name: str, kind: Kind) -> bool:
+        """Whether the code takes the values: those that can only be passed on are not looked at."""
+        return not isinstance(kind, Opaque) or (isinstance(kind, Time) and name in self.tested)
 
     def arrays(self, batch: Columns, texts: Texts) -> list[npt.NDArray[Any]] | None:
         """The arrays of a batch; None where plain Python must run, as there is a null that the code does not expect.
@@ -73,7 +77,7 @@ class Inputs:
         arrays = []
         for name, kind in zip(self.columns, self.kinds, strict=True):
             column = batch.column(name)
-            if isinstance(kind, Opaque):
+            if not self._is_read(name, kind):
                 continue
             needs_value = name not in self.tested and (name in self.coded or not isinstance(kind, Text))
             if column.null_count and needs_value:
@@ -82,6 +86,11 @@ class Inputs:
                 arrays.append(texts.numbers[self.coded.index(name)])
             elif isinstance(kind, Text):
                 arrays.append(texts.sought(column))
+            elif isinstance(kind, Time):
+                try:
+                    arrays.append(numbers_of(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())))
+                except pa.ArrowInvalid:  # nanoseconds, of which Python has none
+                    return None
             else:
                 arrays.append(np.ascontiguousarray(numbers_of(column), dtype=STORED[kind]))
         tested = [batch.column(name) for name in self.columns if name in self.tested]

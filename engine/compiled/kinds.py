@@ -47,6 +47,13 @@ class Opaque:
 
 
 @dataclass(frozen=True, slots=True)
+class Time(Opaque):
+    """The timestamp of a column: it can also be compared with another, and what lies between is a number of seconds."""
+
+    is_utc: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """The values of a list state, as they were when it was read."""
 
@@ -79,6 +86,9 @@ def kind_of(field: pa.Field) -> Kind:
         return FLOAT
     if _is_text(column.value_type if pa.types.is_dictionary(column) else column):
         return Text(field.name)
+    # Python compares times of one other zone by what clocks show there.
+    if pa.types.is_timestamp(column) and column.tz in (None, "UTC"):
+        return Time(field.name, column.tz is not None)
     return Opaque(field.name)
 
 

@@ -26,6 +26,7 @@ from penstock.engine.compiled.kinds import (
     Number,
     Opaque,
     Text,
+    Time,
     is_passed_on,
     is_text,
     kind_of,
@@ -388,6 +389,12 @@ class Translator:
                 return self._choice(node)
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
                 return self._call(node, name, arguments)
+            case ast.Call(
+                func=ast.Attribute(value=ast.BinOp(left=left, op=ast.Sub(), right=right), attr="total_seconds"),
+                args=[],
+                keywords=[],
+            ) if (times := self._times(self._expression(left)[1], self._expression(right)[1])) is not None:
+                return f"(to_float(subtract({times[0]}, {times[1]})) / 1000000.0)", FLOAT
         raise self._refused(
             node, f"`{ast.unparse(node)}` is not compiled", "help(penstock.compiled) lists what is; or drop @compiled"
         )
@@ -505,6 +512,16 @@ class Translator:
             node, f"`{ast.unparse(node)}` is not compiled for these kinds", "use + - * / and, of ints, // %"
         )
 
+    def _times(self, *kinds: Kind) -> list[str] | None:
+        """The microseconds of timestamps; None where these are none of one sort."""
+        times = [kind for kind in kinds if isinstance(kind, Time)]
+        if len(times) < len(kinds) or len({time.is_utc for time in times}) > 1:
+            return None
+        # To read a null of them leaves the batch to plain Python.
+        self.tested |= {time.column for time in times}
+        numbers = [list(self.columns).index(time.column) for time in times]
+        return [f"given(q_{number}[i], c_{number}[i])" for number in numbers]
+
     def _comparisons(self, left: ast.expr, operators: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> str:
         parts = []
         for operator, right in zip(operators, others, strict=True):
@@ -522,6 +539,8 @@ class Translator:
             return f"({found})" if isinstance(operator, ast.In) else f"(not ({found}))"
         (one, kind), (other, other_kind) = self._expression(left), self._expression(right)
         equality = isinstance(operator, (ast.Eq, ast.NotEq))
+        if type(operator) in SIGNS and (times := self._times(kind, other_kind)) is not None:
+            return f"({times[0]} {SIGNS[type(operator)]} {times[1]})"
         if type(operator) in SIGNS:
             sign = SIGNS[type(operator)]
             if {kind, other_kind} <= {INT, FLOAT}:
