@@ -15,14 +15,13 @@ import pyarrow as pa
 
 from penstock.engine.compiled.collected import CollectedStates, MapKinds
 from penstock.engine.compiled.kinds import BOOL, FLOAT, INT, TEXT, Kind
+from penstock.engine.compiled.sources import outer_names, source_of
 from penstock.engine.compiled.translation import (
     ZEROS,
     MayBeNone,
     Translator,
     computed_codes,
-    outer_names,
     result_arrays,
-    source_of,
     without_docstring,
 )
 from penstock.engine.functions import OutputTag

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.kinds import FLOAT, INT, TEXT, Kind, Opaque, is_text, kind_of, shown
-from penstock.engine.compiled.translation import Translator, outer_names, source_of, without_docstring
+from penstock.engine.compiled.sources import outer_names, source_of
+from penstock.engine.compiled.translation import Translator, without_docstring
 from penstock.engine.errors import GraphError, nearest
 from penstock.engine.state.descriptors import AggregateFunction
 from penstock.engine.texts import function_name

@@ -93,10 +93,10 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
 
     What it does must be clear from the types of columns: numbers (int of 64 bits, float, bool), comparisons, `and`,
     `or`, `not`, `if`, loops over `range`, `abs`, `bool`, `int`, `float`, `min` and `max` of two; texts are compared for
-    being equal, kept and passed on; timestamps are compared; values of other columns are passed on. What is outside of this is refused when the
-    graph is built, with its line, or runs as plain Python where `fallback` allows it. So do batches of few rows, and
-    those that compiled code cannot take (nulls that the function does not test for, results beyond 64 bits, errors):
-    plain Python gives the same rows, or the error with its row.
+    being equal, kept and passed on; timestamps are compared; values of other columns are passed on. What is outside of
+    this is refused when the graph is built, with its line, or runs as plain Python where `fallback` allows it. So do
+    batches of few rows, and those that compiled code cannot take (nulls that the function does not test for, results
+    beyond 64 bits, errors): plain Python gives the same rows, or the error with its row.
 
     Of an `AggregateFunction` of windows, `add` is compiled; the accumulator may be changed, or returned anew. Of a
     `ProcessWindowFunction`, `process` is: loops over its elements, `elements[index]`, `len`, and `sum`, `min`, `max`,

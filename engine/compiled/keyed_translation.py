@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.compiled.collected import KEY_KINDS
 from penstock.engine.compiled.emitting import STATE_KINDS, EmittingTranslation, EmittingTranslator
-from penstock.engine.compiled.translation import outer_names, source_of
+from penstock.engine.compiled.sources import outer_names, source_of
 from penstock.engine.errors import GraphError
 from penstock.engine.functions import KeyedProcessFunction
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor

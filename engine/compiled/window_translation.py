@@ -18,7 +18,8 @@ from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.emitting import MOMENTS, EmittingTranslation, EmittingTranslator
 from penstock.engine.compiled.keyed_translation import NotCompiledError, opened
 from penstock.engine.compiled.kinds import BOOL, ELEMENT, FLOAT, INT, TEXT, Kind, Opaque, Text, kind_of
-from penstock.engine.compiled.translation import MayBeNone, outer_names, source_of
+from penstock.engine.compiled.sources import outer_names, source_of
+from penstock.engine.compiled.translation import MayBeNone
 from penstock.engine.errors import GraphError, nearest
 from penstock.engine.functions import ProcessWindowFunction
 from penstock.engine.texts import function_name
