@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.tables import types as t
 from penstock.tables.expressions import Constant, FunctionCall
+from penstock.tables.functions.temporal import fraction_digits
 from penstock.tables.functions.times import parse_date, parse_time, parse_timestamp
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.text import SqlText
@@ -121,7 +122,8 @@ def _several(text: str, first: str, last: str) -> int:
 
 
 def typed_call(made: FunctionCall) -> FunctionCall:
-    """A call with the type that its literals make of it: how many digits ROUND leaves, what TIMESTAMPADD adds.
+    """A call with the type that its literals make of it: how many digits ROUND leaves, what TIMESTAMPADD adds, of how
+    many digits TO_TIMESTAMP_LTZ is.
 
     Source: `LogicalTypeMerging.findRoundDecimalType` of Flink.
     """
@@ -137,4 +139,7 @@ def typed_call(made: FunctionCall) -> FunctionCall:
         unit = arguments[0]
         if isinstance(unit, Constant) and unit.value in _UNITS_OF_DATES:
             return replace(made, type=t.DATE.with_nullable(made.type.nullable))
+    if made.name == "TO_TIMESTAMP_LTZ" and len(arguments) > 1 and isinstance(arguments[1], Constant):
+        precise = t.timestamp_ltz(fraction_digits(arguments[1].value))
+        return replace(made, type=precise.with_nullable(made.type.nullable))
     return made

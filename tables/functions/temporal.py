@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import calendar
 import datetime
+import decimal
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -20,10 +21,19 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
-from penstock.tables.functions.time_patterns import DEFAULT_PATTERN, format_time, read_time, reader, time_of
+from penstock.tables.functions.time_patterns import (
+    DEFAULT_PATTERN,
+    format_time,
+    fraction_of,
+    pattern_digits,
+    read_time,
+    reader,
+    time_of,
+)
 from penstock.tables.functions.times import local_times, parse_date, parse_timestamp
 from penstock.tables.types import Kind, SqlType, arrow_type
 
+_STORED_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _MS_OF: Final = {
     "MILLISECOND": 1,
     "SECOND": 1_000,
@@ -308,28 +318,45 @@ def _date_or_none(text: str) -> datetime.date | None:
         return None
 
 
+def fraction_digits(precision: object) -> int:
+    """How many digits behind the second TO_TIMESTAMP_LTZ gives, of its literal: a precision, or a pattern.
+
+    Example:
+        >>> fraction_digits(0), fraction_digits(6), fraction_digits("HH:mm:ss.SSSSSSSSS")
+        (3, 6, 9)
+    """
+    digits = precision if isinstance(precision, int) else pattern_digits(precision) if isinstance(precision, str) else 3
+    return max(digits, 3)
+
+
 def _to_timestamp_ltz(call: CallValues) -> pa.Array:
-    target = pa.timestamp("ms", "UTC")
+    kind, target = call.result, arrow_type(call.result)
     if call.types[0].kind in t.CHARACTERS:
         rows = list(zip(*(column.to_pylist() for column in call.columns), strict=True))
-        return pa.array([None if None in row else _moment(*row) for row in rows], target)
+        moments = [None if None in row else _moment(kind.precision, *row) for row in rows]
+        return pa.array(moments, pa.int64()).cast(target)
     digits = s.constant_at(call, 1) if len(call.columns) > 1 else 3
+    exponent = _STORED_DIGITS[target.unit] - (digits if isinstance(digits, int) else 3)
     numbers = call.columns[0]
-    if pa.types.is_floating(numbers.type) or pa.types.is_decimal(numbers.type):
-        factor = 1000 if digits == 0 else 1
-        values = [None if v is None else int(v * factor) for v in numbers.to_pylist()]
+    if exponent < 0 or pa.types.is_floating(numbers.type) or pa.types.is_decimal(numbers.type):
+        factor = decimal.Decimal(10) ** exponent
+        values = [None if v is None else math.floor(decimal.Decimal(v) * factor) for v in numbers.to_pylist()]
         return pa.array(values, pa.int64()).cast(target)
-    return pc.multiply(numbers.cast(pa.int64()), 1000 if digits == 0 else 1).cast(target)
+    return pc.multiply(numbers.cast(pa.int64()), 10**exponent).cast(target)
 
 
-def _moment(text: str, pattern: str | None = None, zone: str = "UTC") -> int | None:
+def _moment(precision: int, text: str, pattern: str | None = None, zone: str = "UTC") -> int | None:
     if pattern is None:
         try:
-            return parse_timestamp(text, 3, _zone(zone))
+            return parse_timestamp(text, precision, _zone(zone))
         except ValueError:
             return None
-    read = read_time(text, pattern)
-    return None if read is None else int(read.replace(tzinfo=_zone(zone)).timestamp() * 1000)
+    read, fraction = read_time(text, pattern), fraction_of(text, pattern)
+    if read is None:
+        return None
+    seconds = math.floor(read.replace(tzinfo=_zone(zone), microsecond=0).timestamp())
+    stored = 3 if precision <= 3 else 6 if precision <= 6 else 9
+    return int(seconds * 10**stored + int(fraction.ljust(9, "0")[:stored]))
 
 
 def _from_unixtime(call: CallValues) -> pa.Array:
@@ -397,6 +424,9 @@ def _are_zones(literals: Sequence[object]) -> None:
 
 
 def _readable_in_zone(literals: Sequence[object]) -> None:
+    digits = literals[1] if len(literals) > 1 else None
+    if isinstance(digits, int) and not 0 <= digits <= 9:
+        raise s.MisfitError(1, f" takes 0 to 9, the digits behind the second, not {digits}")
     _CAN_READ(literals)
     s.checked_text(2, _zone)(literals)
 
@@ -405,7 +435,7 @@ def _text_or_number_alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
     """TO_TIMESTAMP_LTZ takes a number and how many digits it has, or a text, its pattern and its zone."""
     is_text = given[0].kind in t.CHARACTERS
     if len(given) > 1 and is_text is not (given[1].kind in t.CHARACTERS):
-        wanted = "a pattern behind a text" if is_text else "0 or 3, the digits behind the second, behind a number"
+        wanted = "a pattern behind a text" if is_text else "0 to 9, the digits behind the second, behind a number"
         raise s.MisfitError(1, f" takes {wanted}, not {given[1]}")
     if len(given) > 2 and not is_text:
         raise s.MisfitError(2, " takes a zone behind a text only, not behind a number")

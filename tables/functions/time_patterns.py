@@ -124,6 +124,18 @@ def read_time(text: str, pattern: str) -> datetime.datetime | None:
     return None if found is None else time_of(fields, found.groups())
 
 
+def fraction_of(text: str, pattern: str) -> str:
+    """The digits behind the second in a text of a pattern of Java; none where it has none."""
+    read_by, fields = reader(pattern)
+    found = read_by.fullmatch(text)
+    return found.groups()[fields.index("S")] if found is not None and "S" in fields else ""
+
+
+def pattern_digits(pattern: str) -> int:
+    """How many digits behind the second a pattern of Java has."""
+    return sum(len(piece) for piece, is_field in _tokens(pattern) if is_field and piece[0] == "S")
+
+
 def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datetime | None:
     """The time of the fields that `reader` has found, one text each; None where there is no such time."""
     values = dict(zip(fields, texts, strict=True))

@@ -62,6 +62,9 @@ _NULL = "CAST(NULL AS INT)"
         ("IS_DIGIT('1')", "BOOLEAN NOT NULL"),
         ("STARTSWITH(X'0102', X'01')", "BOOLEAN NOT NULL"),
         ("UUID()", "CHAR(36) NOT NULL"),
+        ("TO_TIMESTAMP_LTZ(1, 0)", "TIMESTAMP_LTZ(3)"),
+        ("TO_TIMESTAMP_LTZ(1, 6)", "TIMESTAMP_LTZ(6)"),
+        ("TO_TIMESTAMP_LTZ('x', 'ss.SSSSSSSSS')", "TIMESTAMP_LTZ(9)"),
         ("BITMAP_TO_ARRAY(BITMAP_BUILD(a))", "ARRAY<INT> NOT NULL"),
     ],
 )
