@@ -76,7 +76,7 @@ parity: $(STAMP) ## compare random programs in streaming and in batch mode (PROG
 check: $(STAMP) ## format, lint, types, import layers, tree rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p penstock
+	$(BIN)/mypy -p penstock --num-workers 2
 	$(BIN)/lint-imports --no-logo
 	scripts/check-tree
 
