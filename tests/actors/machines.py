@@ -36,6 +36,7 @@ ENVIRONMENT: Mapping[str, str] = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_preload_python_modules": "penstock.warm_imports",
     "RAY_raylet_start_wait_time_s": "120",
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "600",
 }
 """Of all that runs on the machines, which nobody else reaches; they may start slowly."""
 
@@ -142,25 +143,32 @@ class Network:
         """Undo `cut`."""
         _ip("-n", self._switch, "link", "set", machine.port, "master", "switch")
 
-    def start_head(self) -> None:
-        """The head of the cluster, on the first machine."""
+    def start_head(self, tables: str) -> None:
+        """The head of the cluster on the first machine; again, where it was killed.
+
+        Args:
+            tables: host:port of the Redis server that keeps them.
+        """
         options = ["--head", "--port=6379", "--num-cpus=0", f"--temp-dir={self.folder}/ray"]
-        self._start(self.machines[0], [*options, f"--system-config={json.dumps(HEALTH)}"])
+        options.append(f"--system-config={json.dumps(HEALTH)}")
+        # What the machines share is their disk: a new head knows of no other.
+        (self.folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
+        self._start(self.machines[0], options, {"RAY_REDIS_ADDRESS": tables})
 
     def start_node(self, machine: Machine | None = None, cpus: int = 2) -> Machine:
         """A node of the cluster, on a machine of its own or on the one that is given."""
         machine = machine or self.add_machine()
-        self._start(machine, [f"--address={self.address}", f"--num-cpus={cpus}"])
+        self._start(machine, [f"--address={self.address}", f"--num-cpus={cpus}"], {})
         return machine
 
-    def _start(self, machine: Machine, options: Sequence[str]) -> None:
+    def _start(self, machine: Machine, options: Sequence[str], environment: Mapping[str, str]) -> None:
         program = [sys.executable, "-m", "ray.scripts.scripts", "start", *options, f"--node-ip-address={machine.host}"]
         quiet = ["--include-dashboard=false", "--disable-usage-stats"] if "--head" in options else []
         sizes = [f"--object-store-memory={_MEMORY}", "--block"]
         log = self.folder / f"{machine.name}.log"
         with log.open("ab") as output:
             command = machine.command(*program, *quiet, *sizes)
-            env = {**os.environ, **ENVIRONMENT}
+            env = {**os.environ, **ENVIRONMENT, **environment}
             process = subprocess.Popen(command, stdout=output, stderr=output, env=env, start_new_session=True)
         self._started.append(process)
         began = log.stat().st_size

@@ -1,16 +1,18 @@
 """A cluster on several machines (network namespaces), and jobs on it. Run by `test_machines.py`.
 
 Reads lines, each with a case and a folder for it; says for each that it went well, or why not, and that it is over.
-There is the head, and a machine with this process, a node without slots, and an S3 server for checkpoints, as machines
-share no folder. Each case brings the machines with slots.
+There is the head, and a machine with this process, a node without slots, and servers: S3 for checkpoints, as machines
+share no folder, and Redis for the tables of the head. Each case brings the machines with slots.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,7 +31,7 @@ from tests.actors.keyed_job import assert_exact, environment, submit, until, unt
 from tests.actors.machines import ENVIRONMENT, Machine, Network
 
 _BUCKET = "s3://machines"
-_S3_PORT = 5555
+_S3_PORT, _REDIS_PORT = 5555, 5556
 _ROWS = 20_000
 _KILLS = 5
 
@@ -76,9 +78,58 @@ def partitioned(network: Network, folder: Path) -> None:
     assert_exact(updates, _ROWS)
 
 
+def headless(network: Network, folder: Path) -> None:
+    """The head is lost with the job's manager, and started again with the tables of before: the job has gone on."""
+    network.start_node()
+    hurry = folder / "hurry"
+    env = environment(f"{_BUCKET}/headless", address=network.address)
+    job, updates = submit(env, "headless", rows=_ROWS, rate=200, hurry=hurry)
+    before = until_checkpoint(job)
+    head, *_ = network.machines
+    places = {machine.name: before.manager_pid in machine.pids() for machine in network.machines}
+    assert before.manager_pid in head.pids(), f"managers are on the head while it lives: {places}"
+    began = time.monotonic()
+    head.kill()
+    network.start_head(_tables(network))
+    started = time.monotonic()
+    until(job, lambda info: info.manager_pid != before.manager_pid and info.status is JobStatus.RUNNING)
+    _say(f"head back after {started - began:.1f} s, its manager after {time.monotonic() - started:.1f} s more\n")
+    info = until_checkpoint(job, 3)
+    _say(f"restarts {info.restarts}, attempt {before.attempt} -> {info.attempt}\n")
+    hurry.touch()
+    job.wait()
+    assert job.status() is JobStatus.FINISHED
+    assert_exact(updates, _ROWS)
+
+
+def shaken(network: Network, folder: Path) -> None:
+    """The command shakes jobs on a cluster that was started by hand, amid rescales; it refuses local checkpoints."""
+    for _ in range(2):
+        network.start_node()
+    options = ["--seed", "1", "--schedules", "2", "--duration", "5s", "--during", "storm", "--json"]
+    kinds = [word for kind in ("subtask", "manager", "pause", "drain") for word in ("--kind", kind)]
+    local = _chaos(network, *options, *kinds)
+    assert (local["code"], "give --storage" in local["error"]["message"]) == (2, True), local
+    document = _chaos(network, *options, *kinds, "--storage", f"{_BUCKET}/shaken")
+    assert (document["code"], document["violations"]) == (0, []), document
+    assert document["checked"]["rows checked"] > 0, document
+    assert document["faults_amid_rescales"] > 0, document
+    assert not named_jobs(), "the command ends the jobs that it started"
+
+
+def _chaos(network: Network, *options: str) -> dict:
+    program = [sys.executable, "-c", "from penstock.console.main import main; main()", "chaos", "run"]
+    command = [*program, "--cluster", network.address, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.stdout.startswith("{"), done.stderr
+    return {**json.loads(done.stdout), "code": done.returncode}
+
+
 CASES: Mapping[str, Callable[[Network, Path], None]] = {
     "noticed": noticed,
     "partitioned": partitioned,
+    "headless": headless,
+    "shaken": shaken,
 }
 
 
@@ -89,10 +140,11 @@ def main() -> None:
         here = network.add_machine()
         os.environ.update(ENVIRONMENT)
         here.enter()
-        with _storage(here):
-            network.start_head()
+        with _storage(here), _redis(here):
+            network.start_head(_tables(network))
             network.start_node(here, cpus=0)
-            ray.init(address=network.address, log_to_driver=False)
+            # By itself it takes the first node that it finds on this disk for its own, and would be lost with the head.
+            ray.init(address=network.address, _node_ip_address=here.host, log_to_driver=False)
             try:
                 for line in sys.stdin:
                     case, folder = line.split(maxsplit=1)
@@ -117,6 +169,25 @@ def _run(case: str, network: Network, folder: Path) -> None:
         time.sleep(0.1)
 
 
+def _tables(network: Network) -> str:
+    return f"{network.machines[1].host}:{_REDIS_PORT}"
+
+
+@contextlib.contextmanager
+def _redis(here: Machine) -> Iterator[None]:
+    """A Redis server that all machines reach."""
+    options = ["--bind", here.host, "--port", str(_REDIS_PORT), "--protected-mode", "no", "--save", ""]
+    server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not _listens(here.host, _REDIS_PORT):
+            assert server.poll() is None
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kill()
+        server.wait()
+
+
 @contextlib.contextmanager
 def _storage(here: Machine) -> Iterator[None]:
     """An S3 server that all machines reach, and this process and all nodes know of."""
@@ -137,6 +208,11 @@ def _storage(here: Machine) -> Iterator[None]:
     finally:
         server.kill()
         server.wait()
+
+
+def _listens(host: str, port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((host, port)) == 0
 
 
 def _has_bucket(here: Machine) -> bool:
