@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import ray
 
@@ -117,7 +118,7 @@ def shaken(network: Network, folder: Path) -> None:
     assert not named_jobs(), "the command ends the jobs that it started"
 
 
-def _chaos(network: Network, *options: str) -> dict:
+def _chaos(network: Network, *options: str) -> dict[str, Any]:
     program = [sys.executable, "-c", "from penstock.console.main import main; main()", "chaos", "run"]
     command = [*program, "--cluster", network.address, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
