@@ -233,9 +233,10 @@ class ChaosReport:
 
     def _summary(self) -> Sequence[Text]:
         outcomes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
-        lines = [f"{len(self.runs)} schedules, {sum(len(run.fired) for run in self.runs)} faults fired: {outcomes}"]
+        fired = sum(len(run.fired) for run in self.runs)
+        lines = [f"{_counted(len(self.runs), 'schedule')}, {_counted(fired, 'fault')} fired: {outcomes}"]
         if self._amid_rescales:
-            lines.append(f"amid rescales that were under way: {self._amid_rescales} faults")
+            lines.append(f"amid rescales that were under way: {_counted(self._amid_rescales, 'fault')}")
         for name, words in _TIMES.items():
             if times := self._times(name):
                 median, worst = _ms_text(statistics.median(times)), _ms_text(max(times))
@@ -269,3 +270,7 @@ def _spread(times: Sequence[float]) -> Mapping[str, float] | None:
     if not times:
         return None
     return {"median": round(statistics.median(times), 1), "longest": round(max(times), 1), "measured": len(times)}
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

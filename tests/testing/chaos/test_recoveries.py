@@ -101,7 +101,7 @@ def test_the_report_tells_what_was_done_and_what_came_of_it(violations: tuple[st
     with console.capture() as captured:
         console.print(report(*violations))
     text = captured.get()
-    assert "1 schedules, 1 faults fired: 1 not fired, 1 recovered" in text
+    assert "1 schedule, 1 fault fired: 1 not fired, 1 recovered" in text
     assert "12 ms" in text
     assert ("no violations" in text) == (not violations)
     assert ("seed 7: sequence: lost: key 1 lacks 2" in text) == bool(violations)
