@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Second:
-    """One second of a run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What can be seen of a job and its cluster.
 
     Args:
-        at: seconds since the load began.
-        load: events sent, a second.
         parallelism: of the task that has the work.
         slot_cpus: CPUs that the slots of the job reserve.
         nodes: that run, beside the head.
@@ -26,14 +24,25 @@ class Second:
         behind: how old the event time of the windows is, seconds; None: it was not known.
     """
 
-    at: int
-    load: float
     parallelism: int
     slot_cpus: float
     nodes: int
     node_cpus: float
     waiting: float | None
     behind: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Second(Seen):
+    """One second of a run.
+
+    Args:
+        at: seconds since the load began.
+        load: events sent, a second.
+    """
+
+    at: int
+    load: float
 
 
 @dataclass(frozen=True, slots=True)

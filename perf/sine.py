@@ -39,7 +39,7 @@ from penstock.engine.metrics import JobMetrics
 from penstock.recovery import checkpoints
 from penstock.testing.services import Kafka
 from perf.autoscaled_cluster import ClusterStartError, autoscaled_cluster
-from perf.following import Second, Work, costs, seconds_down, seconds_up
+from perf.following import Second, Seen, Work, costs, seconds_down, seconds_up
 from perf.harness import BenchmarkError, Options, Reading, Result, shut_down
 from perf.keyed_state import DetailedResult, submitted, until
 
@@ -214,17 +214,11 @@ def nodes_left(nodes: Sequence[int]) -> int:
     return sum(max(0, before - after) for before, after in pairwise(nodes))
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen of the job and its cluster, and when (ms UTC)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look(Seen):
+    """What was seen, and when (ms UTC)."""
 
     at_ms: int
-    parallelism: int
-    slot_cpus: float
-    nodes: int
-    node_cpus: float
-    waiting: float | None
-    behind: float | None
 
 
 def _locust(bootstrap: str, period: float, report: Path) -> subprocess.Popen[str]:
@@ -275,7 +269,15 @@ def _look(job: RayJob, before: Look | None) -> Look:
     except JobError:
         # Its manager is busy, or is being restarted.
         parallelism, waiting, behind = (1 if before is None else before.parallelism), None, None
-    return Look(time.time_ns() // 1_000_000, parallelism, slots, len(nodes), sum(nodes), waiting, behind)
+    return Look(
+        at_ms=time.time_ns() // 1_000_000,
+        parallelism=parallelism,
+        slot_cpus=slots,
+        nodes=len(nodes),
+        node_cpus=sum(nodes),
+        waiting=waiting,
+        behind=behind,
+    )
 
 
 def _waiting(metrics: JobMetrics) -> float | None:
@@ -374,19 +376,9 @@ def in_seconds(looks: Sequence[Look], due_ms: Sequence[int], seconds: int) -> Se
     for at in range(seconds):
         while number + 1 < len(looks) and looks[number + 1].at_ms <= began + 1000 * at:
             number += 1
-        look = looks[number]
+        seen = asdict(looks[number])
+        del seen["at_ms"]
         around = range(max(0, at - _AVERAGE_SECONDS // 2), min(seconds, at + _AVERAGE_SECONDS // 2 + 1))
         load = sum(sent[one] for one in around) / len(around)
-        found.append(
-            Second(
-                at,
-                round(load, 1),
-                look.parallelism,
-                look.slot_cpus,
-                look.nodes,
-                look.node_cpus,
-                look.waiting,
-                look.behind,
-            )
-        )
+        found.append(Second(at=at, load=round(load, 1), **seen))
     return found

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perf.charts import main
-from perf.following import Second, Work, costs, seconds_down, seconds_up
+from perf.following import Second, Seen, Work, costs, seconds_down, seconds_up
 from perf.harness import BenchmarkError
 from perf.sine import Look, compared, in_seconds, nodes_left
 
@@ -22,7 +22,14 @@ WINDOWS = [{"key": 0, "start": 10_000, "numbers": [0, 2]}, {"key": 1, "start": 1
 
 def seconds(loads: list[float], parallelisms: list[int]) -> list[Second]:
     pairs = enumerate(zip(loads, parallelisms, strict=True))
-    return [Second(at, load, subtasks, subtasks, subtasks, 2 * subtasks, 0, None) for at, (load, subtasks) in pairs]
+    return [Second(at=at, load=load, **seen(subtasks)) for at, (load, subtasks) in pairs]
+
+
+def seen(subtasks: int) -> dict[str, Any]:
+    """Each subtask has a node of its own."""
+    return asdict(
+        Seen(parallelism=subtasks, slot_cpus=subtasks, nodes=subtasks, node_cpus=2 * subtasks, waiting=0, behind=None)
+    )
 
 
 def test_a_job_is_as_far_behind_as_the_load_that_it_would_be_right_for() -> None:
@@ -69,7 +76,7 @@ def test_events_that_never_came_to_kafka_are_noticed() -> None:
 
 
 def test_seconds_begin_with_the_first_event_and_a_look_stands_for_those_behind_it() -> None:
-    looks = [Look(900, 1, 1.0, 1, 2.0, 0.0, 1.0), Look(3100, 2, 2.0, 1, 2.0, None, None)]
+    looks = [Look(at_ms=900, **seen(1)), Look(at_ms=3100, **seen(2))]
     found = in_seconds(looks, [1000 + 100 * number for number in range(40)], 4)
     assert [one.parallelism for one in found] == [1, 1, 1, 2]
     assert [one.load for one in found] == [10.0] * 4
