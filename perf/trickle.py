@@ -1,7 +1,8 @@
 """What does a wide job cost while next to nothing comes: cores, memory, and how long it takes to start?
 
 Ten operators in five tasks of four subtasks, with four shuffles by key between them and event time; rows come at a
-trickle. The figures are of all processes of the cluster, Ray's own among them. Run by `perf/run.py trickle`, on Ray.
+trickle. It is measured half as wide, too, for machines of two cores. The figures are of all processes of the cluster,
+Ray's own among them. Run by `perf/run.py trickle`, on Ray.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from perf.processes import ProcessTree
 _NAME: Final = "trickle"
 _RATES: Final = (1, 20, 50, 200)
 _PARALLELISM: Final = 4
+_NARROW: Final = 2
 _SHUFFLES: Final = 4
-_SETTLED_SECONDS: Final = 15.0
-"""What a start leaves to do, warm processes for the next job among it, is over by then."""
+_SETTLED_SECONDS: Final = 5.0
+"""What a start leaves to do is over by then; no processes are warmed for a next job."""
 _LEAST_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 90.0
 
@@ -34,11 +36,12 @@ def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`, for 10 s at the least."""
     if options.runtime != "ray":
         raise BenchmarkError("trickle: what is measured is processes and messages; leave out --runtime local")
-    options = replace(options, parallelism=_PARALLELISM)
-    for rate in _RATES:
-        variant = f"{rate} rows/s"
+    variants = {f"{rate} rows/s": (rate, _PARALLELISM) for rate in _RATES}
+    variants[f"{max(_RATES)}/s at parallelism {_NARROW}"] = max(_RATES), _NARROW
+    for variant, (rate, parallelism) in variants.items():
         if wanted in variant:
-            yield _result(variant, [_measure(options, rate) for _ in range(options.repetitions)])
+            as_wide = replace(options, parallelism=parallelism)
+            yield _result(variant, [_measure(as_wide, rate) for _ in range(options.repetitions)])
 
 
 def trickle(env: StreamEnvironment, rate: float, rows: int | None = None) -> DataStream:

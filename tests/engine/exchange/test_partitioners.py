@@ -18,6 +18,7 @@ from penstock.engine.exchange.partitioners import (
     Forward,
     Global,
     Hash,
+    HashChanges,
     Partitioner,
     Rebalance,
     Rescale,
@@ -88,6 +89,14 @@ def test_rows_keep_their_timestamps_and_kinds(partitioner: Partitioner) -> None:
         assert part.kinds is not None
         assert [t - 100 for t in part.timestamps.to_pylist()] == part.data.column("n").to_pylist()
         assert part.kinds.to_pylist() == part.data.column("n").to_pylist()
+
+
+@pytest.mark.parametrize("partitioner", [Hash(("n",)), HashChanges(("n",))])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_rows_by_key_leave_the_rest_of_what_they_were_cut_from_behind(partitioner: Partitioner, rows: int) -> None:
+    few = numbers(range(100_000)).slice(50_000, rows)
+    for _, part in splitter(partitioner, 3)(few):
+        assert part.data.get_total_buffer_size() < 1000
 
 
 # Evenness
