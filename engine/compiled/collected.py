@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from penstock.engine.compiled.kinds import BOOL, INT, TEXT, Kind, Listed
+from penstock.engine.errors import GraphError
 from penstock.engine.state.descriptors import ListStateDescriptor, MapStateDescriptor
 
 KEY_KINDS: Final[Mapping[pa.DataType, Kind]] = {
@@ -25,6 +26,28 @@ KEY_KINDS: Final[Mapping[pa.DataType, Kind]] = {
 CAPACITY, MASK, IS_FULL = range(3)
 """What the limits of a map's entries are: how many at the most, the size of the table - 1, whether that was too few."""
 _G: Final = "groups[i]"
+_WALKS: Final = ("items", "keys", "values", "is_empty")
+# The entries of a map that is gone over are a chain: each knows the one behind (mx) and before it (my).
+_APPENDED: Final = (
+    "my_{n}[{e}] = ml_{n}[{g}]",
+    "mx_{n}[{e}] = -1",
+    "if ml_{n}[{g}] == -1:",
+    "    mb_{n}[{g}] = {e}",
+    "else:",
+    "    mx_{n}[ml_{n}[{g}]] = {e}",
+    "ml_{n}[{g}] = {e}",
+)
+_UNLINKED: Final = (
+    "if my_{n}[{e}] == -1:",
+    "    mb_{n}[{g}] = mx_{n}[{e}]",
+    "else:",
+    "    mx_{n}[my_{n}[{e}]] = mx_{n}[{e}]",
+    "if mx_{n}[{e}] == -1:",
+    "    ml_{n}[{g}] = my_{n}[{e}]",
+    "else:",
+    "    my_{n}[mx_{n}[{e}]] = my_{n}[{e}]",
+)
+_EMPTIED: Final = ("mb_{n}[{g}] = -1", "ml_{n}[{g}] = -1", "md_{n}[{g}] = True")
 
 
 class Function(Protocol):
@@ -38,8 +61,14 @@ class Function(Protocol):
         """The code of an expression that must be of the kind."""
         ...
 
-    def loop_over(self, node: ast.For, head: list[str], variable: str, code: str, kind: Kind) -> tuple[list[str], bool]:
-        """The lines of a loop whose variable has `code` in each round, behind the lines of its `head`."""
+    def loop_over(
+        self, node: ast.For, head: list[str], variables: Sequence[tuple[str, str, Kind]]
+    ) -> tuple[list[str], bool]:
+        """The lines of a loop whose variables have these codes in each round, behind the lines of its `head`."""
+        ...
+
+    def refuse(self, node: ast.AST, reason: str, remedy: str) -> GraphError:
+        """What is to be raised."""
         ...
 
     def note_variable(self, node: ast.stmt, name: str, kind: Kind) -> None:
@@ -73,6 +102,7 @@ class CollectedStates:
 
     Attributes:
         lists, maps: by the names of the attributes that hold them.
+        walked: the maps all of whose entries are gone over.
         before: what must run before the statement at hand: places of lists and entries of maps are looked up.
     """
 
@@ -80,6 +110,7 @@ class CollectedStates:
     value_kinds: Mapping[pa.DataType, Kind]
     lists: dict[str, Kind] = field(default_factory=dict)
     maps: dict[str, MapKinds] = field(default_factory=dict)
+    walked: frozenset[str] = frozenset()
     before: list[str] = field(default_factory=list)
     _found: dict[int, str] = field(default_factory=dict)
     _numbers: int = 0
@@ -91,6 +122,14 @@ class CollectedStates:
             isinstance(attribute, (ListStateDescriptor, MapStateDescriptor))
             for attribute in self.function.attributes.values()
         )
+
+    def look_ahead(self, tree: ast.AST) -> None:
+        """Find the maps whose entries must be kept in order."""
+        self.walked = frozenset(
+            self._named(node.func.value, MapStateDescriptor)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WALKS
+        ) - {""}
 
     def begin(self) -> list[str]:
         """A statement begins: what the one around it has to run before, for `end`."""
@@ -173,6 +212,7 @@ class CollectedStates:
                 return [
                     f"{held} = {code}",
                     *self._entry(name, entry, key),
+                    *self._if_walked(name, [f"if not mp_{name}[{entry}]:"], _APPENDED, entry),
                     f"if not mp_{name}[{entry}] or mw_{name}[{entry}] == 0:",
                     f"    ms_{name}[{entry}] = mn_{name}[1]",
                     f"    mn_{name}[1] = mn_{name}[1] + 1",
@@ -185,13 +225,20 @@ class CollectedStates:
                 entry = self._temporary()
                 return [
                     *self._entry(name, entry, key),
+                    *self._if_walked(name, [f"if mp_{name}[{entry}]:"], _UNLINKED, entry),
                     f"mw_{name}[{entry}] = mw_{name}[{entry}] | 2",
                     f"mp_{name}[{entry}] = False",
                     f"mq_{name}[{entry}] = True",
                 ]
             case "clear", []:
-                return [f"mc_{name}[{_G}] = mc_{name}[{_G}] + 1"]
+                return [f"mc_{name}[{_G}] = mc_{name}[{_G}] + 1", *self._if_walked(name, [], _EMPTIED, "")]
         return None
+
+    def _if_walked(self, name: str, head: list[str], lines: Sequence[str], entry: str) -> list[str]:
+        """The lines for maps that are gone over; none for others."""
+        if name not in self.walked:
+            return []
+        return [*head, *(("    " if head else "") + line.format(n=name, e=entry, g=_G) for line in lines)]
 
     def loop(self, node: ast.For) -> tuple[list[str], bool] | None:
         """The lines of a loop over the values of a list, and that it may end."""
@@ -200,8 +247,47 @@ class CollectedStates:
                 name, first, count = read
                 begin, end, at = (self._temporary() for _ in range(3))
                 head = [f"{begin} = {first}", f"{end} = {count}", f"for {at} in range({end}):"]
-                return self.function.loop_over(node, head, variable, f"lv_{name}[{begin} + {at}]", self.lists[name])
+                variables = [(variable, f"lv_{name}[{begin} + {at}]", self.lists[name])]
+                return self.function.loop_over(node, head, variables)
+            case ast.For(iter=ast.Call(func=ast.Attribute(value=owner, attr=method), args=[], keywords=[]), orelse=[]):
+                if method in _WALKS and (name := self._named(owner, MapStateDescriptor)):
+                    return self._loop_over_map(node, name, method)
         return None
+
+    def _loop_over_map(self, node: ast.For, name: str, method: str) -> tuple[list[str], bool]:
+        kinds, at, entry = self._map(name), self._temporary(), self._temporary()
+        if any(self._changes(part, name) for statement in node.body for part in ast.walk(statement)):
+            raise self.function.refuse(
+                node, "the map changes while the loop goes over it", "note the changes in a list"
+            )
+        key = f"mk_{name}[{entry}]" if kinds.key != BOOL else f"(mk_{name}[{entry}] != 0)"
+        key_and_value = [(key, kinds.key), (f"mv_{name}[{entry}]", kinds.value)]
+        given = {"items": key_and_value, "keys": key_and_value[:1], "values": key_and_value[1:]}.get(method, [])
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        if len(names) != len(given) or len(targets) != len(given):
+            raise self.function.refuse(
+                node, f"`{ast.unparse(node.target)}` takes no entry", "write `for key, value in`"
+            )
+        self._need_all(name)
+        head = [f"{at} = mb_{name}[{_G}]", f"while {at} != -1:", f"    {entry} = {at}", f"    {at} = mx_{name}[{at}]"]
+        variables = [(one, code, kind) for one, (code, kind) in zip(names, given, strict=True)]
+        return self.function.loop_over(node, head, variables)
+
+    def _changes(self, node: ast.AST, name: str) -> bool:
+        """Whether it is a call that changes the map."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="put" | "remove" | "clear")):
+                return self._named(owner, MapStateDescriptor) == name
+        return False
+
+    def _need_all(self, name: str) -> None:
+        """All entries are looked up before the statement."""
+        self.before += [
+            f"if not md_{name}[{_G}]:",
+            f"    mm_{name}[{_G}] = True",
+            "    missing[0] = 1",
+        ]
 
     def assigned(self, node: ast.stmt, variable: str, value: ast.expr) -> list[str] | None:
         """The lines of `values = self.state.get()`."""
@@ -216,6 +302,12 @@ class CollectedStates:
     def expression(self, node: ast.expr) -> tuple[str, Kind] | None:
         """What the expression reads of a list or map; None for any other."""
         match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr="is_empty"), args=[], keywords=[]) if (
+                name := self._named(owner, MapStateDescriptor)
+            ):
+                self._map(name)
+                self._need_all(name)
+                return f"(mb_{name}[{_G}] == -1)", BOOL
             case ast.Call(func=ast.Name(id="len"), args=[values], keywords=[]) if read := self._read(values):
                 return read[2], INT
             case ast.Subscript(value=values, slice=index) if read := self._read(values):
@@ -247,7 +339,8 @@ class CollectedStates:
         """The entry of a key, which is looked up before the statement, once for each place."""
         if id(node) not in self._found:
             entry = self._found[id(node)] = self._temporary()
-            missed = [f"if not mq_{name}[{entry}]:", "    missing[0] = 1"]
+            is_known = f"mq_{name}[{entry}]" + (f" or md_{name}[{_G}]" if name in self.walked else "")
+            missed = [f"if not ({is_known}):", "    missing[0] = 1"]
             self.before += [*self._entry(name, entry, key), *missed]
         return self._found[id(node)]
 

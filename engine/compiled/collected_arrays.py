@@ -33,6 +33,7 @@ _ROOM: Final = 16
 """A list begins with so many places, and twice as many whenever it moves."""
 _INT: Final = np.int64
 _LIST: Final = {"lb": _INT, "ll": _INT, "lc": _INT, "lk": np.bool_, "lm": np.bool_, "lw": np.bool_}
+_WALKED: Final = {"mb": _INT, "ml": _INT, "md": np.bool_, "mm": np.bool_}
 _ENTRY: Final = {"mg": _INT, "mk": _INT, "mw": _INT, "ms": _INT, "me": _INT, "mp": np.bool_, "mq": np.bool_}
 
 
@@ -42,11 +43,15 @@ def list_types(name: str, kind: Kind) -> dict[str, type[np.generic]]:
     return {**of_groups, f"lv_{name}": STORED.get(kind, _INT), f"lt_{name}": _INT, f"lr_{name}": _INT}
 
 
-def map_types(name: str, kinds: MapKinds) -> dict[str, type[np.generic]]:
-    """The type of the elements of a map state's arrays: the table, the entries, counts, limits, how often cleared."""
+def map_types(name: str, kinds: MapKinds, is_walked: bool) -> dict[str, type[np.generic]]:
+    """The type of the elements of a map state's arrays: the table, the entries, counts, limits, how often cleared.
+
+    Where all entries are gone over, they are a chain by group: first, last, whether all are there, or were missed.
+    """
     entries = {f"{array}_{name}": stored for array, stored in _ENTRY.items()}
     beside = {f"{array}_{name}": _INT for array in ("mt", "mn", "mr", "mc")}
-    return {**entries, f"mv_{name}": STORED.get(kinds.value, _INT), **beside}
+    chain = {f"{array}_{name}": stored for array, stored in {**_WALKED, "mx": _INT, "my": _INT}.items()}
+    return {**entries, f"mv_{name}": STORED.get(kinds.value, _INT), **beside, **(chain if is_walked else {})}
 
 
 class ListArrays:
@@ -120,14 +125,22 @@ class ListArrays:
 
 
 class MapArrays:
-    """One map state; the arguments are as for `ListArrays`. What was loaded are the first entries."""
+    """One map state; the arguments are as for `ListArrays`. What was loaded are the first entries.
 
-    def __init__(self, name: str, kinds: MapKinds, state: MapState, go_to: GoTo, groups: int) -> None:
+    Args:
+        is_walked: whether all entries are gone over.
+    """
+
+    def __init__(
+        self, name: str, kinds: MapKinds, state: MapState, go_to: GoTo, groups: int, is_walked: bool = False
+    ) -> None:
         self._name = name
         self._kinds = kinds
         self._state = state
         self._go_to = go_to
         self._groups = groups
+        self._is_walked = is_walked
+        self._are_all_loaded = np.zeros(groups, np.bool_)
         self._loaded_groups = np.empty(0, np.int64)
         self._loaded_keys: list[Any] = []
         self._loaded: list[Any] = []
@@ -158,9 +171,26 @@ class MapArrays:
             keys = codes(self._loaded_keys, self._kinds.key).astype(np.int64)
             _filling()(count, (), [*table, self._loaded_groups, keys])
         cleared = np.zeros(self._groups, np.int64)
-        all_made = {**made, "mv": values, **beside, "mc": cleared}
+        chain = self._chain(made["mp"][:count], capacity) if self._is_walked else {}
+        all_made = {**made, "mv": values, **beside, "mc": cleared, **chain}
         self._made = {f"{array}_{self._name}": of_it for array, of_it in all_made.items()}
         return self._made
+
+    def _chain(self, is_there: npt.NDArray[np.bool_], capacity: int) -> Arrays:
+        """The entries of each group that is loaded, in their order."""
+        made: dict[str, npt.NDArray[Any]] = {array: np.full(self._groups, -1) for array in ("mb", "ml")}
+        made |= {"md": self._are_all_loaded.copy(), "mm": np.zeros(self._groups, np.bool_)}
+        made |= {array: np.full(capacity, -1) for array in ("mx", "my")}
+        entries = np.flatnonzero(is_there & self._are_all_loaded[self._loaded_groups])
+        entries = entries[np.argsort(self._loaded_groups[entries], kind="stable")]
+        groups = self._loaded_groups[entries]
+        # Those written last, and first, of each group stay.
+        made["mb"][groups[::-1]] = entries[::-1]
+        made["ml"][groups] = entries
+        follows = groups[1:] == groups[:-1]
+        made["mx"][entries[:-1][follows]] = entries[1:][follows]
+        made["my"][entries[1:][follows]] = entries[:-1][follows]
+        return made
 
     def _entries(self, array: str) -> npt.NDArray[Any]:
         return self._made[f"{array}_{self._name}"][: self._made[f"mn_{self._name}"][0]]
@@ -179,6 +209,23 @@ class MapArrays:
         self._loaded_groups = np.concatenate([self._loaded_groups, groups])
         self._loaded_keys += keys
         self._loaded += found
+        if self._is_walked:
+            self._load_all()
+
+    def _load_all(self) -> None:
+        """Load all entries of the groups that the last run went over."""
+        missed = self._made[f"mm_{self._name}"] & ~self._are_all_loaded
+        kept = np.flatnonzero(~missed[self._loaded_groups]).tolist()
+        groups = self._loaded_groups[kept].tolist()
+        keys, values = [self._loaded_keys[at] for at in kept], [self._loaded[at] for at in kept]
+        for group in np.flatnonzero(missed).tolist():
+            self._go_to(group)
+            for key, value in self._state.items():
+                groups.append(group)
+                keys.append(key)
+                values.append(value)
+        self._loaded_groups, self._loaded_keys, self._loaded = np.array(groups, np.int64), keys, values
+        self._are_all_loaded |= missed
 
     def changes(self, values: Values) -> Iterator[Callable[[], None]]:
         """What writes each map that the last run changed."""

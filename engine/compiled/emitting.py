@@ -24,6 +24,7 @@ from penstock.engine.compiled.translation import (
     result_arrays,
     without_docstring,
 )
+from penstock.engine.errors import GraphError
 from penstock.engine.functions import OutputTag
 from penstock.engine.state.descriptors import ValueStateDescriptor
 
@@ -72,6 +73,7 @@ class EmittingTranslation:
         coded, tested: those of them whose texts all need a number, and that are tested for None.
         states: the names of the attributes that hold value states, in this order.
         lists, maps: those that hold list and map states (`collected` has their arrays).
+        walked: the maps all of whose entries are gone over.
         words: the texts that stand in it, by number.
         results, timers: rows, and what is done to timers: `call` (of `TIMER_CALLS`) and `time`.
         sides: rows of side outputs.
@@ -85,6 +87,7 @@ class EmittingTranslation:
     states: Mapping[str, Kind]
     lists: Mapping[str, Kind]
     maps: Mapping[str, MapKinds]
+    walked: frozenset[str]
     words: tuple[str, ...]
     results: Emitted
     timers: Emitted
@@ -143,6 +146,7 @@ class EmittingTranslator(Translator):
 
     def emitting(self, tree: ast.FunctionDef) -> EmittingTranslation:
         self._look_ahead(tree)
+        self.collected.look_ahead(tree)
         self.yields = any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in ast.walk(tree))
         body, returns = self._block(without_docstring(tree.body), 0)
         if not returns:
@@ -157,6 +161,7 @@ class EmittingTranslator(Translator):
             self.states,
             self.collected.lists,
             self.collected.maps,
+            self.collected.walked,
             tuple(self.words),
             results,
             timers,
@@ -206,13 +211,19 @@ class EmittingTranslator(Translator):
             head = [*head, "    if missing[0] != 0:", "        return True"]
         return super()._loop(head, body)
 
-    def loop_over(self, node: ast.For, head: list[str], variable: str, code: str, kind: Kind) -> tuple[list[str], bool]:
-        """The lines of a loop whose variable has `code` in each round, behind the lines of its `head`."""
+    def loop_over(
+        self, node: ast.For, head: list[str], variables: Sequence[tuple[str, str, Kind]]
+    ) -> tuple[list[str], bool]:
+        """The lines of a loop whose variables have these codes in each round, behind the lines of its `head`."""
         before = set(self.bound)
-        first = self._assign(node, variable, code, kind)
+        first = [line for name, code, kind in variables for line in self._assign(node, name, code, kind)]
         lines = self._loop([*head, *(f"    {line}" for line in first)], node.body)
         self.bound = before
         return lines
+
+    def refuse(self, node: ast.AST, reason: str, remedy: str) -> GraphError:
+        """What is to be raised."""
+        return self._refused(node, reason, remedy)
 
     def code_of(self, node: ast.expr, kind: Kind) -> str:
         """The code of an expression that must be of the kind."""

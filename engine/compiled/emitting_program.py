@@ -253,7 +253,10 @@ class EmittingProgram:
         lists, maps = self.translation.lists, self.translation.maps
         return [
             *(ListArrays(name, kind, state_of(name), go_to, groups) for name, kind in lists.items()),
-            *(MapArrays(name, kinds, state_of(name), go_to, groups) for name, kinds in maps.items()),
+            *(
+                MapArrays(name, kinds, state_of(name), go_to, groups, name in self.translation.walked)
+                for name, kinds in maps.items()
+            ),
         ]
 
     def _output(
@@ -289,7 +292,7 @@ def _arrays(translation: EmittingTranslation, inputs: Inputs) -> dict[str, type[
     for name, kind in translation.lists.items():
         arrays.update(list_types(name, kind))
     for name, kinds in translation.maps.items():
-        arrays.update(map_types(name, kinds))
+        arrays.update(map_types(name, kinds, name in translation.walked))
     for number, output in enumerate(translation.outputs):
         types: list[type[np.generic]] = [np.int64, *computed_types(output.kinds)]
         arrays.update(zip(output_names(number, output.kinds), types, strict=True))

@@ -152,7 +152,7 @@ class WindowTranslator(EmittingTranslator):
             case ast.For(target=ast.Name(id=name), iter=ast.Name(id=self.elements), orelse=[]):
                 at = self._temporary()
                 head = [f"for {at} in range({self._window(FIRST)}, {self._window(BEHIND)}):"]
-                return self.loop_over(node, head, name, at, ELEMENT)
+                return self.loop_over(node, head, [(name, at, ELEMENT)])
             case ast.While(test=test) if any(self._fold_of(part) for part in ast.walk(test)):
                 raise self._refused(test, "rows are gone through for each round", "do so within the loop")
         return super()._emitting_statement(node)

@@ -6,6 +6,7 @@ to the other by a savepoint; what compiled code cannot take is given to the plai
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -40,6 +41,7 @@ from penstock.engine.state.backend import KeyedStateBackend
 from penstock.engine.state.timers import TimerQueue
 from penstock.engine.texts import function_name
 
+_LOG = logging.getLogger(__name__)
 FEW_ROWS: Final = 384
 """Batches of fewer rows, and fewer timers, cost less one by one (`python -m perf.compiled`)."""
 FEW_ROWS_OF_MANY: Final = 4096
@@ -163,10 +165,19 @@ class CompiledProcessOperator(KeyedProcessOperator):
     ) -> EmittingProgram | None:
         """The program of a method; None where it is left to plain Python."""
         methods = KeyedMethods(self._given, self._keys, self._timed)
-        return unless_refused(
+        program = unless_refused(
             lambda: EmittingProgram(_check(translate(methods), self._given, given, self._schema), given),
             may_fall_back(self._given),
         )
+        if program is not None and program.translation.walked and self._context.config.state_backend != "heap":
+            _LOG.warning(
+                "compiled: %s goes over all entries of a map, whose order on %s is that of bytes; it runs as plain "
+                "Python, row by row",
+                function_name(self._given),
+                self._context.config.state_backend,
+            )
+            return None
+        return program
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         schema = batch.data.schema

@@ -34,7 +34,7 @@ from penstock.engine.state.backend import Key
 from penstock.engine.texts import function_name
 from penstock.engine.windows.windows import TimeWindow
 
-FEW_ROWS: Final = 1024
+FEW_ROWS: Final = 2048
 """Batches of fewer rows, and fewer rows of windows that fire, cost less one by one (`python -m perf.compiled`)."""
 _MOST_ROWS: Final = 1 << 18
 """So many rows of windows that fire are enough; the windows behind them go on apart."""

@@ -159,6 +159,9 @@ class Writer:
             [f"n = self.counts.get({text}, {self.expression('int')}) % 1000"],
             [f"w = self.labels.get({number}, {self.expression('text')})"],
             [f"c = self.labels.contains({number}) and self.flags.get(c, 1.5) < 1.0"],
+            ["for held, count in self.counts.items():", "    w = held", "    n = (n * 3 + count) % 1000"],
+            ["for held in self.labels.values():", f"    if held == {text}:", "        break", "    w = held"],
+            ["for flag in self.flags.keys():", "    c = flag", "c = c or self.counts.is_empty()"],
         ]
         return list(self.draw(st.sampled_from(forms)))
 

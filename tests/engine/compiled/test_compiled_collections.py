@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,19 +38,47 @@ class Touched(ps.KeyedProcessFunction):
         yield {"n": self.seen.get(row["n"], -1)}
 
 
-def entries(spec: Any) -> tuple[list[Any], list[Any]]:
+def entries(spec: Any, backend: str = "heap") -> tuple[list[Any], list[Any]]:
     """The rows that come out, and what the map holds, in its order."""
-    job, rows = Running(spec), []
+    job, rows = Running(spec, backend=backend), []
     for numbers in ([4, 3, 5, 1, 3], [3, 4, 2, 4, 4, 1], [7, 9, 5, 6, 5, 2, 6]):
         data = pa.RecordBatch.from_pylist([{"k": "a", "n": n} for n in numbers], GIVEN)
         rows += job.process(Batch(data))
     return rows, snapshot_of(job.operator).tables["seen"].data.to_pylist()
 
 
-def test_entries_of_maps_keep_the_order_of_plain_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = entries(KeyedProcessSpec(Touched, ("k",), MADE))
+class Walked(Touched):
+    """Goes over all entries while they come and go."""
+
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        if row["n"] == 9:
+            self.seen.clear()
+        elif row["n"] % 2 == 0:
+            self.seen.remove(row["n"])
+        self.seen.put(row["n"], 1)
+        shown = 0
+        for key, count in self.seen.items():
+            if key == 7:
+                continue
+            shown = shown * 10 + key * count
+        if row["n"] == 4:
+            self.seen.remove(5)
+            self.seen.remove(1)
+        yield {"n": -1 if self.seen.is_empty() else shown}
+
+
+@pytest.mark.parametrize("function", [Touched, Walked])
+def test_entries_of_maps_keep_the_order_of_plain_python(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = entries(KeyedProcessSpec(function, ("k",), MADE))
     monkeypatch.setattr(KeyedProcessOperator, "process_batch", lambda *_: pytest.fail("rows were made"))
-    assert entries(CompiledProcessSpec(ps.compiled(Touched), ("k",), MADE)) == wanted
+    assert entries(CompiledProcessSpec(ps.compiled(function), ("k",), MADE)) == wanted
+
+
+def test_entries_that_come_in_the_order_of_bytes_are_gone_over_row_by_row(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = entries(CompiledProcessSpec(ps.compiled(Walked), ("k",), MADE), "rocksdb")
+    assert found == entries(KeyedProcessSpec(Walked, ("k",), MADE), "rocksdb")
+    assert "whose order on rocksdb is that of bytes; it runs as plain Python" in caplog.text
 
 
 class Refused(ps.KeyedProcessFunction):
@@ -60,10 +89,17 @@ class Refused(ps.KeyedProcessFunction):
         self.seen = context.get_map_state(ps.MapStateDescriptor("seen", "int64", key_type="int64"))
 
 
-class OverItems(Refused):
+class Changing(Refused):
     def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
         for key, count in self.seen.items():
-            yield {"n": key + count}
+            self.seen.put(key, count + 1)
+        yield {"n": 1}
+
+
+class OneOfTwo(Refused):
+    def process_element(self, row: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        for entry in self.seen.items():
+            yield {"n": entry[0]}
 
 
 class WithoutTest(Refused):
@@ -95,7 +131,8 @@ class OfDates(Refused):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (OverItems, r"line \d+: `For` is not compiled"),
+        (Changing, r"line \d+: the map changes while the loop goes over it; note the changes in a list"),
+        (OneOfTwo, r"line \d+: `entry` takes no entry; write `for key, value in`"),
         (WithoutTest, r"line \d+: `self.seen.get\(row\['n'\]\)` may be None; write `.* or 0`"),
         (InWhile, r"line \d+: a map is looked up for each round; do so within the loop"),
         (AsNumber, r"line \d+: `self.numbers.get\(\)` is not compiled"),
