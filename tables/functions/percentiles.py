@@ -58,9 +58,11 @@ def _at(numbers: _Floats, ends: _Ints, wanted: Any) -> float:
     share = float(wanted)
     if not 0 <= share <= 1:
         raise ValueError(f"PERCENTILE: {share} is not between 0 and 1")
-    place = (int(ends[-1]) - 1) * share
-    low, high = numbers[np.searchsorted(ends, [np.floor(place), np.ceil(place)], side="right")]
-    return float(low if low == high else low + (high - low) * (place - np.floor(place)))
+    # Places count from 1, and both neighbours have a weight: rounded as Flink's result is.
+    place = (int(ends[-1]) - 1) * share + 1
+    floor, ceil = np.floor(place), np.ceil(place)
+    low, high = numbers[np.searchsorted(ends, [floor, ceil], side="left")]
+    return float(low if low == high else (ceil - place) * low + (place - floor) * high)
 
 
 FUNCTIONS: Final = (ScalarFunction("PERCENTILE", (s.ARRAY, s.ANY), _type, _percentiles, nullable=True, fallible=True),)

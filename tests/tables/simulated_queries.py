@@ -1,19 +1,20 @@
 """Random queries in the simulation: processes, managers and storage fail, jobs are restored and rescaled.
 
-`python -m tests.tables.simulated_queries --seeds 500` runs more than the tests do. What a query has said in the end is
-what DuckDB says of the same rows.
+`python -m tests.tables.simulated_queries --seeds 500` runs more than the tests do, with a process for each processor.
+What a query has said in the end is what DuckDB says of the same rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 from collections import Counter
 from typing import Any
 
 import duckdb
 
-from penstock.testing.simulation import Case, FaultRates, Scenario, Warehouse, WarehouseSink, sweep
+from penstock.testing.simulation import Case, FaultRates, Outcome, Scenario, Warehouse, WarehouseSink, sweep
 from tests.simulation.inputs import environment, flat, logs, source
 from tests.tables.random_queries import Queries
 
@@ -57,16 +58,21 @@ def queries(sink: WarehouseSink, chosen: random.Random) -> Case:
 SCENARIO = Scenario("queries", queries)
 
 
+def _show(outcome: Outcome) -> None:
+    """A dot for a seed that held, or what went wrong, as soon as it is known: a long run may be ended early."""
+    print(f"\n{outcome}\n" if outcome.violations else ".", end="", flush=True)  # noqa: T201
+
+
 def main() -> None:
     """Run seeds from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
-    failed = sweep((SCENARIO,), range(given.start, given.start + given.seeds), 1, FaultRates()).failed
-    for outcome in failed:
-        print(outcome)  # noqa: T201
-    print(f"{given.seeds} seeds from {given.start}: {len(failed)} failed")  # noqa: T201
+    seeds = range(given.start, given.start + given.seeds)
+    failed = sweep((SCENARIO,), seeds, given.processes, FaultRates(), progress=_show).failed
+    print(f"\n{given.seeds} seeds from {given.start}: {len(failed)} failed")  # noqa: T201
     raise SystemExit(bool(failed))
 
 

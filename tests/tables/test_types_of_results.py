@@ -82,6 +82,14 @@ def test_a_multiset_of_a_group_may_be_empty_and_is_never_null() -> None:
     assert {row["k"]: row["v"] for row in table.to_changelog().collect()} == {1: [(5, 2)], 2: []}
 
 
+def test_percentiles_are_rounded_as_in_flink() -> None:
+    table = StreamEnvironment(runtime="local").sql(
+        "SELECT PERCENTILE(n, ARRAY[0.1, 0.9]) AS v FROM (VALUES -11, -2, 5, 9, 9, 10, 12) AS t (n)"
+    )
+    assert table is not None
+    assert list(table.to_changelog().collect())[-1]["v"] == [-5.599999999999999, 10.8]
+
+
 def test_equal_grouping_sets_are_told_apart() -> None:
     sets = "GROUPING SETS ((a), (a), (b))"
     table = StreamEnvironment(runtime="local").sql(
