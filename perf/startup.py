@@ -29,6 +29,8 @@ _IMPORT: Final = "import time; start = time.perf_counter(); import penstock; pri
 _ROWS: Final = 1000
 _WARM: Final = 8
 _REST_SECONDS: Final = 30.0
+_LOADED_SECONDS: Final = 6.0
+"""In so long a process that waits loads what only some need (`penstock.warm_imports`)."""
 
 
 def _keys() -> pa.Array:
@@ -95,7 +97,7 @@ def _rested(options: Options) -> float:
         wanted, deadline = 1 + 2 * options.parallelism, time.monotonic() + _REST_SECONDS
         while (idle_workers(raylet) or 0) < min(wanted, _WARM) and time.monotonic() < deadline:
             time.sleep(0.2)
-        time.sleep(1)
+        time.sleep(_LOADED_SECONDS)
     return first_output_seconds(options)
 
 

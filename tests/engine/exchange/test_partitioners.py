@@ -28,7 +28,7 @@ from penstock.engine.exchange.partitioners import (
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from tests.engine.helpers import numbers, numbers_in
 
-ALL = [Forward(), Global(), Broadcast(), Rebalance(), Rescale(), Hash(("n",))]
+ALL: Sequence[Partitioner] = [Forward(), Global(), Broadcast(), Rebalance(), Rescale(), Hash(("n",))]
 SPREADING = [Rebalance(), Rescale(), Hash(("n",))]
 BATCH_SIZES = st.lists(st.integers(1, 20), max_size=10)
 
