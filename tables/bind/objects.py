@@ -9,19 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from penstock.engine.errors import nearest
 from penstock.tables.building import call
 from penstock.tables.expressions import Conditional, Constant, Expression, FunctionCall
 from penstock.tables.parse import nodes as n
+from penstock.tables.parse.text import SqlText
 from penstock.tables.types import STRING, Kind, RowField, SqlType
 
-if TYPE_CHECKING:
-    from penstock.tables.bind.expression_binder import ExpressionBinder
+
+class Binder(Protocol):
+    """What binds expressions, of a text of SQL."""
+
+    @property
+    def source(self) -> SqlText:
+        """The text, for errors."""
+
+    def bind(self, node: n.Node) -> Expression:
+        """The expression that a node stands for."""
 
 
-def object_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+def object_of(binder: Binder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
     """`OBJECT_OF(class, key, value, ...)`: a value with these fields.
 
     Raises:
@@ -41,7 +50,7 @@ def object_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node
     return FunctionCall(SqlType(Kind.ROW, False, fields=fields, class_name=name), "ROW", tuple(values))
 
 
-def object_update(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
+def object_update(binder: Binder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:
     """`OBJECT_UPDATE(object, key, value, ...)`: the object with other values in some fields, and their types.
 
     Raises:
@@ -77,7 +86,7 @@ def _field(given: Expression, field: RowField) -> Expression:
     return FunctionCall(kind, "FIELD", (given, Constant(STRING.with_nullable(False), field.name)))
 
 
-def _literal(binder: ExpressionBinder, node: n.Node, what: str) -> str:
+def _literal(binder: Binder, node: n.Node, what: str) -> str:
     if isinstance(node, n.StringLiteral):
         return node.value
     raise binder.source.invalid(node.at, f"this is {what}, and must be a text in quotes")
