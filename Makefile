@@ -47,8 +47,8 @@ test-all: $(STAMP) ## run those, too, that only repeat at length what others sho
 OLDEST = build/python3.10
 INSTALL_OLDEST = $(BIN)/uv pip install --quiet --python $(OLDEST)/bin/python --no-build-isolation
 
-test-oldest: $(STAMP) $(OLDEST)/.installed ## run the tests of the engine on Python 3.10 (PYTHON=its path)
-	@nice -n 19 $(OLDEST)/bin/python -m pytest -n 2 -p no:cacheprovider -m "not long and not ray" $(or $(ARGS),tests/engine)
+test-oldest: $(STAMP) $(OLDEST)/.installed ## run the tests of engine and savepoints on Python 3.10 (PYTHON=its path)
+	@nice -n 19 $(OLDEST)/bin/python -m pytest -n 2 -p no:cacheprovider -m "not long and not ray" $(or $(ARGS),tests/engine tests/savepoints)
 
 $(OLDEST)/.installed: $(LOCK) pyproject.toml
 	@$(BIN)/uv venv --quiet --clear --python $(or $(PYTHON),3.10) $(OLDEST)

@@ -219,7 +219,9 @@ def _in_microseconds(column: Any) -> Any:
         return _in_microseconds(column.cast(pa.list_(kind.value_field)))
     if kinds.is_struct(kind):
         parts = [_in_microseconds(column.field(number)) for number in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(parts, [field.name for field in kind], mask=column.is_null())
+        # The entries of a map may have no mask: pyarrow 25 ends the process.
+        mask = column.is_null() if column.null_count else None
+        return pa.StructArray.from_arrays(parts, [field.name for field in kind], mask=mask)
     if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_map(kind):
         items = _in_microseconds(column.values)
         of = pa.large_list(items.type) if kinds.is_large_list(kind) else pa.list_(items.type)
