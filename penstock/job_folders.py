@@ -190,7 +190,7 @@ def _replaced(
 ) -> tuple[str, ...]:
     """The runs that the job replaces; see `JobProgram.replaces`."""
     if start.replaces_run:
-        return replaced_by_resuming(program.name, storage, opened)
+        return replaced_by_resuming(program.name, None if plan is None else url_of(plan), storage, opened)
     return () if plan is None else replaced_by_starting_from(url_of(plan), plan.checkpoint.job_id, storage, opened)
 
 

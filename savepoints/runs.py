@@ -123,14 +123,18 @@ def replace_newest_run(name: str, root_url: str, opened: OpenBlobs = open_blobs)
         store.replace(newest.began_ms)
 
 
-def replaced_by_resuming(name: str, root_url: str, opened: OpenBlobs = open_blobs) -> tuple[str, ...]:
+def replaced_by_resuming(name: str, url: str | None, root_url: str, opened: OpenBlobs = open_blobs) -> tuple[str, ...]:
     """Tokens of the runs that the next run of a job replaces, which takes up what the newest run has left.
 
     Args:
-        name, root_url, opened: as for `state_to_resume`; the newest run has ended, or was replaced.
+        name, root_url, opened: as for `state_to_resume`.
+        url: of what the next run begins with; None: without state. Where the newest run has not ended, or has left
+            something else, none is replaced: somebody else has resumed the job at the same time.
     """
     newest = max(_runs(name, root_url, opened), key=_age, default=None)
-    return () if newest is None else _given_up(newest, opened)
+    if newest is None or ended_by(newest.folder) is None or (_taken(newest, opened) or newest.started_from) != url:
+        return ()
+    return _given_up(newest, opened)
 
 
 def replaced_by_starting_from(url: str, job_id: str, root_url: str, opened: OpenBlobs = open_blobs) -> tuple[str, ...]:

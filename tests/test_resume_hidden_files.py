@@ -11,6 +11,7 @@ from penstock import FileSink
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import CheckpointError
 from penstock.engine.job.handle import JobHandle
+from penstock.savepoints.runs import replaced_by_resuming, state_to_resume
 from penstock.savepoints.store import FolderJobStore
 from tests.test_resume import ROWS, run_for_a_while, submit, written
 
@@ -30,7 +31,8 @@ def prepare_without_commit(job: JobHandle, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderJobStore, "complete", fails)
         before = hidden(folder)
-        while hidden(folder) == before:
+        # What is being written still goes with its writer.
+        while not any(name.endswith(".prepared") for name in hidden(folder) - before):
             job.pump(0.05)
 
 
@@ -131,6 +133,18 @@ def test_files_of_a_run_that_lives_stay(tmp_path: Path) -> None:
     assert hidden(tmp_path) >= prepared != set()
     living.wait()
     assert sorted(set(written(tmp_path))) == ALL
+
+
+def test_of_two_runs_that_resume_a_job_at_once_none_replaces_the_other(tmp_path: Path) -> None:
+    """The other one has begun behind the look at what there is to resume."""
+    root = str(tmp_path / "checkpoints")
+    living = submit(tmp_path)
+    run_for_a_while(living)
+    for begun_with in (None, state_to_resume("orders", root)):
+        assert replaced_by_resuming("orders", begun_with, root) == ()
+    living.suspend()
+    assert replaced_by_resuming("orders", None, root) == ()
+    assert len(replaced_by_resuming("orders", state_to_resume("orders", root), root)) == 1
 
 
 def test_files_stay_where_the_run_is_not_gone_on_from_its_end(tmp_path: Path) -> None:
