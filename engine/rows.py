@@ -446,6 +446,20 @@ def _items(values: Iterable[Any]) -> list[Any]:
     return list(chain.from_iterable(value for value in values if value is not None))
 
 
+def fits(values: list[Any], kind: pa.DataType) -> bool:
+    """Whether a column of the type has the values as they are.
+
+    Example:
+        >>> fits([1, 1.5], pa.int64())
+        False
+    """
+    try:
+        _check_fit(values, kind)
+    except _MisfitError:
+        return False
+    return True
+
+
 def _check_fit(values: list[Any], kind: pa.DataType) -> None:
     """Refuse what Arrow takes but changes: 1.5 as int64, True as float64, unknown keys of a struct."""
     _fit_of(kind)(values)

@@ -15,10 +15,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
-from penstock.engine.compiled.kinds import FLOAT, INT, TEXT, Kind, Opaque, is_text, kind_of, shown
+from penstock.engine.compiled.kinds import FLOAT, INT, TEXT, HeldTime, Kind, Opaque, Time, is_text, kind_of, shown
 from penstock.engine.compiled.sources import outer_names, source_of
 from penstock.engine.compiled.translation import Translator, without_docstring
 from penstock.engine.errors import GraphError, nearest
+from penstock.engine.rows import fits
 from penstock.engine.state.descriptors import AggregateFunction
 from penstock.engine.texts import function_name
 
@@ -36,6 +37,8 @@ class FoldTranslation:
             accumulator. A field that is passed on is a number: below `held` of the accumulator of a group, from there
             on of a row.
         columns, coded, tested, words: as of `Translation`.
+        times: the fields whose timestamps are compared: `at_0[s_0[groups[i]]]` are the microseconds of the first field,
+            and `is_0` says whether there are any.
         fields: the type of each field by name.
         kinds: the kind of each; `Opaque` where it is passed on.
     """
@@ -45,6 +48,7 @@ class FoldTranslation:
     coded: frozenset[str]
     tested: frozenset[str]
     words: tuple[str, ...]
+    times: tuple[str, ...]
     fields: Mapping[str, pa.DataType]
     kinds: Mapping[str, Kind]
 
@@ -101,7 +105,10 @@ def first_accumulator(function: AggregateFunction, accumulator: pa.DataType) -> 
         GraphError: `create_accumulator` fails, or gives nothing of the type.
     """
     try:
-        return pa.array([function.create_accumulator()], accumulator)
+        made = [function.create_accumulator()]
+        if not fits(made, accumulator):
+            raise TypeError(f"{made[0]!r:.200} is of another type")
+        return pa.array(made, accumulator)
     except Exception as error:
         raise GraphError(
             f"compiled: {function_name(function)}: create_accumulator() gave no {accumulator} ({error}); give a "
@@ -125,6 +132,7 @@ class FoldTranslator(Translator):
     this: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     field_kinds: dict[str, Kind] = field(default_factory=dict)
+    times: set[str] = field(default_factory=set)
 
     def folding(self, tree: ast.FunctionDef, begins_with_row: bool) -> FoldTranslation:
         tree = _Spread(self.held, self.row, list(self.fields), self.schema.names).visit(copy.deepcopy(tree))
@@ -141,6 +149,7 @@ class FoldTranslator(Translator):
             frozenset(self.coded),
             self.tested,
             tuple(self.words),
+            tuple(sorted(self.times)),
             self.fields,
             self.field_kinds,
         )
@@ -148,6 +157,8 @@ class FoldTranslator(Translator):
     def _field_kind(self, name: str, kind: pa.DataType, looked_at: set[str]) -> Kind:
         is_passed = name not in looked_at and name not in self.tested and self._is_like_column(name)
         seen = kind_of(pa.field(name, kind))
+        if isinstance(seen, Time) and self._is_like_column(name):
+            return HeldTime(name, seen.is_utc)
         if is_passed or isinstance(seen, Opaque) or (seen == FLOAT and not pa.types.is_float64(kind)):
             return Opaque(name)
         return TEXT if is_text(seen) else seen
@@ -244,15 +255,22 @@ class FoldTranslator(Translator):
         match node:
             case ast.Subscript(value=ast.Name(id=self.held), slice=ast.Constant(value=str() as name)):
                 return f"s_{self._number_of(node, name)}[groups[i]]", self.field_kinds[name]
-            case ast.Subscript(value=ast.Name(id=self.row), slice=ast.Constant(value=str() as name)) if (
-                self.field_kinds.get(name) == Opaque(name) and self._is_like_column(name)
-            ):
-                return "(held + i)", Opaque(name)
+            case ast.Subscript(value=ast.Name(id=self.row), slice=ast.Constant(value=str() as name)) if isinstance(
+                kind := self.field_kinds.get(name), Opaque
+            ) and self._is_like_column(name):
+                return "(held + i)", kind
             case ast.Name(id=self.held) if VALUE in self.fields:
                 return "s_0[groups[i]]", self.field_kinds[VALUE]
             case ast.Attribute(value=ast.Name(id=self.this), attr=name) if name in self.attributes:
                 return self._constant(node, self.attributes[name])
         return super()._expression(node)
+
+    def _time(self, place: str, kind: Time) -> str:
+        if not isinstance(kind, HeldTime):
+            return super()._time(place, kind)
+        self.times.add(kind.column)
+        number = list(self.fields).index(kind.column)
+        return f"given(is_{number}[{place}], at_{number}[{place}])"
 
     def _number_of(self, node: ast.AST, name: str) -> int:
         if name not in self.fields:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.compiled.folding import VALUE, FoldTranslation
-from penstock.engine.compiled.inputs import STORED, Inputs, numbers_of
+from penstock.engine.compiled.inputs import STORED, Inputs, microseconds_of, numbers_of
 from penstock.engine.compiled.kinds import TEXT, Kind, Opaque
 from penstock.engine.compiled.outcomes import Outcome
 from penstock.engine.compiled.texts import Texts
@@ -63,6 +63,9 @@ class FoldProgram:
         arrays: dict[str, type[np.generic]] = {"groups": np.int64, "p": np.bool_, **self._inputs.types}
         for prefix in ("s", "e"):
             arrays.update((f"{prefix}_{number}", kind) for number, kind in enumerate(stored))
+        for name in self._translation.times:
+            number = list(self._translation.kinds).index(name)
+            arrays.update({f"at_{number}": np.int64, f"is_{number}": np.bool_})
         return row_loop(self._translation.source, _NUMBERS, tuple(arrays.items()))
 
     def run(self, batch: pa.RecordBatch, groups: npt.NDArray[np.int64], held: pa.Array) -> Folded | None:
@@ -86,11 +89,17 @@ class FoldProgram:
             return None
         numbered = iter(texts.numbers[len(self._inputs.coded) :])
         states = [next(numbered) if kind == TEXT else _numbers(kind, parts[name]) for name, kind in kinds.items()]
+        values = {name: _Values(kinds[name], self._pool(part, name, batch, texts)) for name, part in parts.items()}
+        times: list[_Numbers] = []
+        for name in self._translation.times:
+            pool = values[name].pool
+            if (microseconds := microseconds_of(pool)) is None:
+                return None
+            times += [microseconds, pool.is_valid().to_numpy(zero_copy_only=False)]
         behind = [np.empty(len(batch), state.dtype) for state in states]
         present = held.is_valid().to_numpy(zero_copy_only=False).copy()
-        if self._loop(len(batch), (len(held),), [groups, present, *columns, *states, *behind]) != Outcome.DONE:
+        if self._loop(len(batch), (len(held),), [groups, present, *columns, *states, *behind, *times]) != Outcome.DONE:
             return None
-        values = {name: _Values(kinds[name], self._pool(part, name, batch, texts)) for name, part in parts.items()}
         made = [values[name].at(numbers) for name, numbers in zip(kinds, states, strict=True)]
         accumulators = made[0] if VALUE in kinds else pa.StructArray.from_arrays(made, fields=list(held.type))
 

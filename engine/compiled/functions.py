@@ -100,7 +100,7 @@ def compiled(function: Any = None, *, fallback: bool = False) -> Any:
 
     Of an `AggregateFunction` of windows, `add` is compiled; the accumulator may be changed, or returned anew. Of a
     `ProcessWindowFunction`, `process` is: loops over its elements, `elements[index]`, `len`, and `sum`, `min`, `max`,
-    `any` and `all` of an expression for each row (`sum(row["n"] for row in elements)`); it has no state.
+    `any` and `all` of an expression for each row (`sum(row["n"] for row in elements)`); it has no state and no `clear`.
 
     A function that returns a bool may be a condition of a `Pattern`. It is asked of all rows then, as expressions are.
 

@@ -87,14 +87,21 @@ class Inputs:
             elif isinstance(kind, Text):
                 arrays.append(texts.sought(column))
             elif isinstance(kind, Time):
-                try:
-                    arrays.append(numbers_of(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())))
-                except pa.ArrowInvalid:  # nanoseconds, of which Python has none
+                if (times := microseconds_of(column)) is None:
                     return None
+                arrays.append(times)
             else:
                 arrays.append(np.ascontiguousarray(numbers_of(column), dtype=STORED[kind]))
         tested = [batch.column(name) for name in self.columns if name in self.tested]
         return [*arrays, *(column.is_valid().to_numpy(zero_copy_only=False) for column in tested)]
+
+
+def microseconds_of(column: pa.Array) -> npt.NDArray[Any] | None:
+    """Timestamps as an array; None where Python has no such time, of nanoseconds for example."""
+    try:
+        return numbers_of(column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()))
+    except pa.ArrowInvalid:
+        return None
 
 
 def numbers_of(column: pa.Array) -> npt.NDArray[Any]:

@@ -54,6 +54,11 @@ class Time(Opaque):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldTime(Time):
+    """The timestamp of a field of accumulators that takes those of the column of its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Listed:
     """The values of a list state, as they were when it was read."""
 

@@ -359,7 +359,7 @@ class Translator:
                 func=ast.Attribute(value=ast.BinOp(left=left, op=ast.Sub(), right=right), attr="total_seconds"),
                 args=[],
                 keywords=[],
-            ) if (times := self._times(self._expression(left)[1], self._expression(right)[1])) is not None:
+            ) if (times := self._times(self._expression(left), self._expression(right))) is not None:
                 return f"(to_float(subtract({times[0]}, {times[1]})) / 1000000.0)", FLOAT
         raise self._refused(
             node, f"`{ast.unparse(node)}` is not compiled", "help(penstock.compiled) lists what is; or drop @compiled"
@@ -373,7 +373,7 @@ class Translator:
         if (column := self._column_of(node)) in self.tested:
             self._column(node, column)
             number, kind = list(self.columns).index(column), kind_of(self.schema.field(column))
-            return MayBeNone(f"q_{number}[i]", "0" if isinstance(kind, Opaque) else f"c_{number}[i]", kind)
+            return MayBeNone(f"q_{number}[i]", "i" if isinstance(kind, Opaque) else f"c_{number}[i]", kind)
         return None
 
     def _alternative(self, optional: MayBeNone, others: Sequence[ast.expr]) -> tuple[str, Kind]:
@@ -452,9 +452,9 @@ class Translator:
             )
         array = self.columns.setdefault(column, f"c_{len(self.columns)}")
         kind = kind_of(self.schema.field(column))
-        # What can only be passed on is not looked at.
+        # What is passed on is not looked at, but by its place.
         if isinstance(kind, Opaque):
-            return "0", kind
+            return "i", kind
         number = array.removeprefix("c_")
         return (f"given(q_{number}[i], {array}[i])" if column in self.tested else f"{array}[i]"), kind
 
@@ -478,15 +478,18 @@ class Translator:
             node, f"`{ast.unparse(node)}` is not compiled for these kinds", "use + - * / and, of ints, // %"
         )
 
-    def _times(self, *kinds: Kind) -> list[str] | None:
+    def _times(self, *values: tuple[str, Kind]) -> list[str] | None:
         """The microseconds of timestamps; None where these are none of one sort."""
-        times = [kind for kind in kinds if isinstance(kind, Time)]
-        if len(times) < len(kinds) or len({time.is_utc for time in times}) > 1:
+        times = [(place, kind) for place, kind in values if isinstance(kind, Time)]
+        if len(times) < len(values) or len({kind.is_utc for _, kind in times}) > 1:
             return None
-        # To read a null of them leaves the batch to plain Python.
-        self.tested |= {time.column for time in times}
-        numbers = [list(self.columns).index(time.column) for time in times]
-        return [f"given(q_{number}[i], c_{number}[i])" for number in numbers]
+        return [self._time(place, kind) for place, kind in times]
+
+    def _time(self, place: str, kind: Time) -> str:
+        """The microseconds of a timestamp; to read a null leaves the batch to plain Python."""
+        self.tested |= {kind.column}
+        number = list(self.columns).index(kind.column)
+        return f"given(q_{number}[{place}], c_{number}[{place}])"
 
     def _comparisons(self, left: ast.expr, operators: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> str:
         parts = []
@@ -505,7 +508,7 @@ class Translator:
             return f"({found})" if isinstance(operator, ast.In) else f"(not ({found}))"
         (one, kind), (other, other_kind) = self._expression(left), self._expression(right)
         equality = isinstance(operator, (ast.Eq, ast.NotEq))
-        if type(operator) in SIGNS and (times := self._times(kind, other_kind)) is not None:
+        if type(operator) in SIGNS and (times := self._times((one, kind), (other, other_kind))) is not None:
             return f"({times[0]} {SIGNS[type(operator)]} {times[1]})"
         if type(operator) in SIGNS:
             sign = SIGNS[type(operator)]

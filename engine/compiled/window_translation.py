@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.emitting import MOMENTS, EmittingTranslation, EmittingTranslator
 from penstock.engine.compiled.keyed_translation import NotCompiledError, opened
-from penstock.engine.compiled.kinds import BOOL, ELEMENT, FLOAT, INT, TEXT, Kind, Opaque, Text, kind_of
+from penstock.engine.compiled.kinds import BOOL, ELEMENT, FLOAT, INT, TEXT, Kind, Opaque, Text, Time, kind_of
 from penstock.engine.compiled.sources import outer_names, source_of
 from penstock.engine.compiled.translation import MayBeNone
 from penstock.engine.errors import GraphError, nearest
@@ -141,9 +141,10 @@ class WindowTranslator(EmittingTranslator):
             )
         array = self.columns.setdefault(column, f"c_{len(self.columns)}")
         kind = kind_of(self.schema.field(column))
-        if isinstance(kind, Opaque):
+        if isinstance(kind, Opaque) and not isinstance(kind, Time):
             raise self._refused(node, f"column {column!r} is {self.schema.field(column).type}", "drop @compiled")
-        return MayBeNone(f"q_{array.removeprefix('c_')}[{element}]", f"{array}[{element}]", kind)
+        value = element if isinstance(kind, Time) else f"{array}[{element}]"
+        return MayBeNone(f"q_{array.removeprefix('c_')}[{element}]", value, kind)
 
     # Statements
 
@@ -175,6 +176,8 @@ class WindowTranslator(EmittingTranslator):
                 results[name] = TEXT
             elif kind == ELEMENT:
                 raise self._refused(row, f"{name!r} is a row", "give its columns one by one")
+            elif isinstance(kind, Time) and kind.column not in self.of_windows:
+                raise self._refused(row, f"{name!r} is a timestamp of a row", "these are compared alone")
         return results, codes
 
     # Expressions

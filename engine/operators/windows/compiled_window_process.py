@@ -23,13 +23,13 @@ from penstock.engine.compiled.program import as_declared
 from penstock.engine.compiled.window_translation import translate_process, window_schema
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import GraphError
-from penstock.engine.functions import OutputTag, Row
+from penstock.engine.functions import OutputTag, ProcessWindowFunction, Row
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.grouped_window import Grouped, GroupedWindowOperator, check_windows
 from penstock.engine.operators.windows.window import FiredTimer, WindowOperatorSpec
 from penstock.engine.operators.windows.window_contents import RowContents
-from penstock.engine.rows import batch_rows
+from penstock.engine.rows import batch_rows, fits
 from penstock.engine.state.backend import Key
 from penstock.engine.texts import function_name
 from penstock.engine.windows.windows import TimeWindow
@@ -76,8 +76,15 @@ def process_window_spec(plan: WindowOperatorSpec) -> OperatorSpec:
 
     def checked() -> OperatorSpec:
         check_windows(plan)
+        assert plan.function is not None, "it is to be compiled"
         if plan.result is None:
             raise GraphError(f"compiled: process({function_name(plan.function)}) needs `returns`: declare its columns")
+        kind = plan.function if isinstance(plan.function, type) else type(plan.function)
+        if kind.clear is not ProcessWindowFunction.clear:
+            raise GraphError(
+                f"compiled: {function_name(plan.function)} has a `clear`, which would be called before `process` of "
+                "the same window; drop @compiled"
+            )
         if plan.schema is not None:
             _translated(plan, plan.schema)
         return CompiledWindowProcessSpec(plan)
@@ -123,6 +130,11 @@ class _Rows:
         return (self.windows if name in self.windows.schema.names else self.elements).column(name)
 
 
+def _kept(column: pa.DataType) -> pa.DataType:
+    """The type of the values of a column in rows: times of Python have microseconds."""
+    return pa.timestamp("us", column.tz) if pa.types.is_timestamp(column) else plain_type(column)
+
+
 class CompiledWindowProcessOperator(GroupedWindowOperator):
     """Calls the function for all windows that fire at one watermark, or time of the clock, at once."""
 
@@ -142,7 +154,7 @@ class CompiledWindowProcessOperator(GroupedWindowOperator):
     def _see(self, schema: pa.Schema) -> None:
         """From now on rows have these columns."""
         self._given_schema = schema
-        types = pa.schema([*window_schema(self._plan.keys, schema), *((f.name, plain_type(f.type)) for f in schema)])
+        types = pa.schema([*window_schema(self._plan.keys, schema), *((f.name, _kept(f.type)) for f in schema)])
         self._program = unless_refused(
             lambda: EmittingProgram(_translated(self._plan, schema), types), may_fall_back(self._plan.function)
         )
@@ -185,8 +197,8 @@ class CompiledWindowProcessOperator(GroupedWindowOperator):
         super().on_processing_time(now_ms, out)
 
     def _fire(self, place: TimeWindow) -> None:
-        if self._out is None:
-            # A late row: no other window fires with this one.
+        if self._out is None or self._program is None:
+            # A late row, with whose window no other fires; or a function that may have states, and these go.
             super()._fire(place)
             return
         key, window = self._timers.key, self._timers.window
@@ -262,10 +274,14 @@ class CompiledWindowProcessOperator(GroupedWindowOperator):
         first = behind - [len(one.rows) for one in fired]
         needed = [name for name in names if name not in kinds.names]
         rows = list(chain.from_iterable(one.rows for one in fired))
+        types = [_kept(schema.field(name).type) for name in needed]
         try:
             of_windows = [*zip(*keys, strict=True), *bounds, first, behind]
             windows = [pa.array(values, kind.type) for values, kind in zip(of_windows, kinds, strict=True)]
-            columns = [pa.array([row[name] for row in rows], plain_type(schema.field(name).type)) for name in needed]
+            values = [[row[name] for row in rows] for name in needed]
+            if not all(map(fits, values, types)):
+                return None
+            columns = list(map(pa.array, values, types))
         except (KeyError, pa.ArrowException, OverflowError):
             return None
         return _Rows(

@@ -166,6 +166,16 @@ class Sorted(Held):
         yield {"n": len(sorted(elements))}
 
 
+class Cleared(Sorted):
+    """Is told when a window goes."""
+
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield {"n": len(elements)}
+
+    def clear(self, context: Any) -> None:
+        """It has nothing."""
+
+
 class Unknown(Sorted):
     """Names a column that is not there."""
 
@@ -294,6 +304,10 @@ def test_rows_are_not_added_one_by_one(fold: str, backend: str, monkeypatch: pyt
         (
             lambda k: k.window(tumbling("5ms")).process(ps.compiled(Held), returns={"n": "int64"}),
             r"open\(\) uses get_state; compiled window functions have no state",
+        ),
+        (
+            lambda k: k.window(tumbling("5ms")).process(ps.compiled(Cleared)(), returns={"n": "int64"}),
+            "Cleared has a `clear`, which would be called before `process`",
         ),
         (
             lambda k: k.window(tumbling("5ms")).process(ps.compiled(Sorted), returns={"n": "int64"}),
