@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.tables.expressions import UserCall
 from penstock.tables.plan.nodes import LookupJoin, PlanNode, Scan, inputs_of
-from penstock.tables.types import SqlType
+from penstock.tables.types import Kind, SqlType
 
 FORMAT: Final = 1
 """The version of the text; uids begin with it."""
@@ -53,6 +53,9 @@ def _own(node: PlanNode) -> list[str]:
 
 def _text(value: object) -> str:
     match value:
+        case SqlType(kind=Kind.MULTISET):
+            # COLLECT of values that may be null is never null, which it was in the first texts of this format.
+            return str(value.with_nullable(value.nullable or value.parts[0].nullable))
         case SqlType():
             return str(value)
         case UserCall():

@@ -13,6 +13,8 @@ from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.errors import RestoreError, SqlValidationError
 from penstock.recovery import checkpoints
 from penstock.savepoints import read
+from penstock.tables.plan.fingerprints import fingerprint
+from penstock.tables.plan.nodes import inputs_of
 from tests.tables.programs import RECORDED, WAITING, Expected, Given
 
 _ROWS = [{"kind": "+I", "values": [key, value]} for key, value in (("a", 1), ("b", 2), ("a", 3), ("a", 4))]
@@ -94,6 +96,14 @@ def test_what_changes_begins_anew_from_the_table_and_the_rest_resumes(savepoint:
 def test_what_stands_above_keeps_the_state_below(savepoint: str) -> None:
     above = _COUNTS.replace("COUNT(*)", "COUNT(*) * 100")
     assert _resumed(f"EXECUTE STATEMENT SET BEGIN {above} {_SUMS} END", savepoint)["counts"] == {"a": 300}
+
+
+def test_the_state_of_collect_is_known_as_when_its_result_could_be_null() -> None:
+    env, _ = _environment((), held=False)
+    table = env.sql("SELECT k, COLLECT(v) AS c FROM t GROUP BY k")
+    assert table is not None
+    (groups,) = inputs_of(table.plan)
+    assert fingerprint(groups) == "f36c0f18fd98"
 
 
 def test_a_path_without_a_savepoint_is_pointed_at(tmp_path: Path) -> None:
