@@ -34,6 +34,10 @@ from penstock.tables.functions.times import local_times, parse_date, parse_times
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _STORED_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
+_FIRST_SECOND: Final = -62_135_596_800
+"""Of the year 1."""
+_LAST_SECOND: Final = 253_402_300_799
+"""Of the year 9999."""
 _MS_OF: Final = {
     "MILLISECOND": 1,
     "SECOND": 1_000,
@@ -331,18 +335,42 @@ def fraction_digits(precision: object) -> int:
 
 def _to_timestamp_ltz(call: CallValues) -> pa.Array:
     kind, target = call.result, arrow_type(call.result)
+    stored = _STORED_DIGITS[target.unit]
     if call.types[0].kind in t.CHARACTERS:
         rows = list(zip(*(column.to_pylist() for column in call.columns), strict=True))
         moments = [None if None in row else _moment(kind.precision, *row) for row in rows]
-        return pa.array(moments, pa.int64()).cast(target)
-    digits = s.constant_at(call, 1) if len(call.columns) > 1 else 3
-    exponent = _STORED_DIGITS[target.unit] - (digits if isinstance(digits, int) else 3)
+        return pa.array([_within(moment, stored) for moment in moments], pa.int64()).cast(target)
     numbers = call.columns[0]
-    if exponent < 0 or pa.types.is_floating(numbers.type) or pa.types.is_decimal(numbers.type):
-        factor = decimal.Decimal(10) ** exponent
-        values = [None if v is None else math.floor(decimal.Decimal(v) * factor) for v in numbers.to_pylist()]
-        return pa.array(values, pa.int64()).cast(target)
-    return pc.multiply(numbers.cast(pa.int64()), 10**exponent).cast(target)
+    digits = call.columns[1] if len(call.columns) > 1 else pa.array([3] * call.rows, pa.int32())
+    exponent = stored - digits[0].as_py() if s.is_constant(digits) and digits.null_count == 0 else -1
+    if pa.types.is_integer(numbers.type) and 0 <= exponent <= stored:
+        first, last = (bound // 10**exponent for bound in _bounds(stored))
+        counts = numbers.cast(pa.int64())
+        near = pc.if_else(pc.and_(pc.greater(counts, first), pc.less_equal(counts, last)), counts, None)
+        return pc.multiply(near, 10**exponent).cast(target)
+    pairs = zip(numbers.to_pylist(), digits.to_pylist(), strict=True)
+    values = [None if None in pair else _counted(*pair, stored) for pair in pairs]
+    return pa.array(values, pa.int64()).cast(target)
+
+
+def _counted(number: float | decimal.Decimal, digits: int, stored: int) -> int | None:
+    """A number with some digits behind the second as one with those that are stored; what is behind them is cut off."""
+    if not 0 <= digits <= 9 or not math.isfinite(number):
+        return None
+    exact = decimal.Decimal(repr(number) if isinstance(number, float) else number).scaleb(stored - digits)
+    return _within(exact, stored)
+
+
+def _within(moment: int | decimal.Decimal | None, stored: int) -> int | None:
+    """A moment of the years 1 to 9999 that 64 bits hold; others are null."""
+    first, last = _bounds(stored)
+    return None if moment is None or not first < moment <= last else int(moment)
+
+
+def _bounds(stored: int) -> tuple[int, int]:
+    """What is right before the first moment, and the last."""
+    scale = 10**stored
+    return max(_FIRST_SECOND * scale - 1, -(2**63)), min((_LAST_SECOND + 1) * scale, 2**63) - 1
 
 
 def _moment(precision: int, text: str, pattern: str | None = None, zone: str = "UTC") -> int | None:

@@ -205,6 +205,14 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("CAST(TO_TIMESTAMP_LTZ(1234567890123456789, 9) AS STRING)", "2009-02-13 23:31:30.123456789"),
         ("CAST(TO_TIMESTAMP_LTZ(-12345, 4) AS STRING)", "1969-12-31 23:59:58.7655"),
         ("CAST(TO_TIMESTAMP_LTZ('12:30:00.1234567', 'HH:mm:ss.SSSSSSS') AS STRING)", "1970-01-01 12:30:00.1234567"),
+        ("CAST(TO_TIMESTAMP_LTZ(0.57e0, 0) AS STRING)", "1970-01-01 00:00:00.570"),
+        ("CAST(TO_TIMESTAMP_LTZ(-0.0015, 0) AS STRING)", "1969-12-31 23:59:59.999"),
+        ("CAST(TO_TIMESTAMP_LTZ(253402300799, 0) AS STRING)", "9999-12-31 23:59:59.000"),
+        ("TO_TIMESTAMP_LTZ(253402300800, 0)", None),
+        ("TO_TIMESTAMP_LTZ(9223372036854775807, 0)", None),
+        ("TO_TIMESTAMP_LTZ(1e300, 0)", None),
+        ("TO_TIMESTAMP_LTZ(CAST('NaN' AS DOUBLE), 3)", None),
+        ("TO_TIMESTAMP_LTZ('9999-12-31 23:59:59.123456789', 'yyyy-MM-dd HH:mm:ss.SSSSSSSSS')", None),
         ("CAST(TIMESTAMP '1960-01-01 00:00:00.123456789' AS STRING)", "1960-01-01 00:00:00.123456789"),
         ("REGEXP_EXTRACT_ALL('a', '(')", None),
         ("'abc' NOT LIKE '%d%'", True),
@@ -260,6 +268,16 @@ def test_texts(expression: str, wanted: object) -> None:
 )
 def test_times(expression: str, wanted: object) -> None:
     assert value(expression) == wanted
+
+
+def test_each_row_may_have_its_own_digits() -> None:
+    rows = "(VALUES (1, 0), (1500, 3), (-1500000, 6), (1, 10), (1, CAST(NULL AS INT))) AS t (n, digits)"
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        f"SELECT CAST(TO_TIMESTAMP_LTZ(n, digits) AS STRING) AS v FROM {rows}"
+    )
+    assert table is not None
+    assert [row["v"] and row["v"][11:] for row in table.collect()] == [
+        "00:00:01.000", "00:00:01.500", "23:59:58.500", None, None]  # fmt: skip
 
 
 @pytest.mark.parametrize(
