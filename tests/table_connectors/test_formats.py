@@ -62,6 +62,22 @@ def test_a_field_of_csv_that_cannot_be_read_is_null() -> None:
     assert rows[2] == {"id": 2, "names": None, "r": None, "at": None, "raw": None}
 
 
+def test_fields_of_csv_are_converted_as_in_flink() -> None:
+    form = _format("d DECIMAL(5, 2), b BOOLEAN, n INT, r ROW<a STRING, b INT>", "csv", _LENIENT)
+    rows, bad = _read(form, b"1.235,yes,1,x", b"-1.2,TRUE,1_0,x;1;2", b"12345.6,true,1,y;z")
+    assert not bad
+    assert [str(row["d"]) for row in rows] == ["1.24", "-1.20", "None"]
+    assert [row["b"] for row in rows] == [False, True, True]
+    assert [row["n"] for row in rows] == [1, None, 1]
+    assert [row["r"] for row in rows] == [{"a": "x", "b": None}, {"a": "x", "b": 1}, {"a": "y", "b": None}]
+
+
+@pytest.mark.parametrize("record", [b"x,a\rb", b"x," + b"y" * 140_000])
+def test_what_python_cannot_read_as_csv_is_left_out(record: bytes) -> None:
+    form = _format("n INT, s STRING", "csv", _LENIENT)
+    assert _read(form, b"1,a", record) == ([{"n": 1, "s": "a"}], [1])
+
+
 def test_comments_of_csv_are_left_out() -> None:
     form = _format("a STRING, b STRING", "csv", _LENIENT, ("allow-comments", "true"))
     assert _read(form, b"1,2", b"# 3,4", b"5,6,7", b"8,9") == ([{"a": "1", "b": "2"}, {"a": "8", "b": "9"}], [1, 2])
@@ -94,6 +110,23 @@ def test_a_field_of_json_that_cannot_be_read_is_null_and_others_are_converted() 
     assert [str(row["d"]) for row in rows] == ["1.01", "None", "None"]
     assert [[str(one) for one in row["l"] or ()] for row in rows] == [["2020-01-02 03:04:05", "None"], [], []]
     assert [row["m"] for row in rows] == [[("a", None), ("b", 2)], None, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (r'"\ud800"', {"n": None, "s": None, "d": None}),
+        ("1e999999999", {"n": None, "s": "Infinity", "d": None}),
+        ("1e-999999999", {"n": 0, "s": "0.0", "d": 0}),
+        ("1e99999999999999999999", None),
+        ('"1_0"', {"n": None, "s": "1_0", "d": None}),
+        ("1e29", {"n": None, "s": "1.0E29", "d": 10**29}),
+    ],
+)
+def test_odd_values_of_json_are_null(value: str, wanted: dict[str, Any] | None) -> None:
+    form = _format("n BIGINT, s STRING, d DECIMAL(38, 0)", "json", _LENIENT)
+    record = f'{{"n": {value}, "s": {value}, "d": {value}}}'
+    assert _read(form, record.encode()) == (([], [0]) if wanted is None else ([wanted], []))
 
 
 def test_json_is_written_in_the_form_that_is_asked_for() -> None:

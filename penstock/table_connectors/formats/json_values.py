@@ -1,6 +1,6 @@
 """Values of JSON as those of columns, with the conversions of Flink's format: null where there is none.
 
-`mending.py` calls it for records that the format itself refuses.
+`mending.py` calls it for records that the format itself refuses, and for fields of CSV, whose conversions are the same.
 
 Source: Flink's documentation, "JSON Format": `json.ignore-parse-errors`; fields that cannot be read are null, within
 others as well.
@@ -18,14 +18,16 @@ import pyarrow as pa
 from penstock.connectors.json.types import from_wire, wire_type
 from penstock.tables.functions.shown_values import java_double
 
-_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError)
+_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
+_MOST_DIGITS: Final = 76
+"""Of decimals."""
 
 
 def json_object(record: bytes) -> dict[str, Any] | None:
     """The fields of an object, whose numbers with a fraction are decimals; None: it is no object."""
     try:
         found = json.loads(record, parse_float=decimal.Decimal)
-    except (ValueError, RecursionError):
+    except (ValueError, ArithmeticError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -46,7 +48,7 @@ def _value(value: Any, kind: pa.DataType) -> Any:
     if value is None:
         return None
     try:
-        return _nested(value, kind) if pa.types.is_nested(kind) else _scalar(value, kind)
+        return _nested(value, kind) if pa.types.is_nested(kind) else single_value(value, kind)
     except _ERRORS:
         return None
 
@@ -68,27 +70,45 @@ def _fields(value: Any) -> dict[str, Any]:
     return value
 
 
-def _scalar(value: Any, kind: pa.DataType) -> Any:
+def single_value(value: Any, kind: pa.DataType) -> Any:
+    """What `json_object` gave, or the text of a field, as a value of a type without parts.
+
+    Raises:
+        pyarrow.ArrowException, ValueError, TypeError, ArithmeticError: it is no such value.
+
+    Example:
+        >>> single_value("1.234", pa.decimal128(5, 2)), single_value("yes", pa.bool_())
+        (Decimal('1.23'), False)
+    """
     text = _text(value)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        text.encode()  # half of a pair of surrogates is no text
         return text
     if isinstance(value, (dict, list)):
         raise TypeError("no single value")
     text = text.strip()
     if pa.types.is_boolean(kind):
         return text.lower() == "true"
+    if "_" in text:
+        raise ValueError("only Python has numbers with underscores")
     if pa.types.is_integer(kind):
-        whole = int(value) if isinstance(value, decimal.Decimal) else int(text)
-        return pa.scalar(whole, kind).as_py()
+        return pa.scalar(_whole(value) if isinstance(value, decimal.Decimal) else int(text), kind).as_py()
     if pa.types.is_floating(kind):
         return float(text)
     if pa.types.is_decimal(kind):
-        exact = decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-kind.scale), decimal.ROUND_HALF_UP)
+        step = decimal.Decimal(1).scaleb(-kind.scale)
+        exact = decimal.Decimal(text).quantize(step, decimal.ROUND_HALF_UP, decimal.Context(_MOST_DIGITS))
         return pa.scalar(exact, kind).as_py()
     if pa.types.is_binary(kind):
         return base64.b64decode(text, validate=True)
     # Times are counted in their own unit, which may be finer than Python's.
     return _time(text, kind)
+
+
+def _whole(value: decimal.Decimal) -> int:
+    if value.adjusted() > _MOST_DIGITS:
+        raise OverflowError("no integer")
+    return int(value)
 
 
 def _time(text: str, kind: pa.DataType) -> int:

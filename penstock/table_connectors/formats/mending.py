@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from penstock.connectors.records.csv_format import CsvFormat
 from penstock.connectors.records.csv_parts import field_values, in_parts
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
-from penstock.table_connectors.formats.json_values import json_object, json_values
+from penstock.table_connectors.formats.json_values import json_object, json_values, single_value
 
-_ERRORS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+_ERRORS = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
 
 
 class Mend(Protocol):
@@ -157,7 +157,11 @@ class CsvMend:
         if not record.strip():
             return None
         texts = pa.schema([(name, pa.string()) for name in self.schema.names])
-        found = self.marks.format(texts).decode(pa.array([self._padded(record)], pa.large_binary()))
+        try:
+            padded = self._padded(record)
+        except csv.Error:
+            return None
+        found = self.marks.format(texts).decode(pa.array([padded], pa.large_binary()))
         return None if found.bad else text_values(found.rows, self.schema, self.marks.between)
 
     def _padded(self, record: bytes) -> bytes:
@@ -186,19 +190,40 @@ def text_values(texts: pa.RecordBatch, schema: pa.Schema, between: str) -> pa.Re
 
 
 def _values(text: pa.Array, kind: pa.DataType, between: str) -> pa.Array:
-    return _or_nulls(text, kind, lambda one, of: in_parts(one, of, between, _part))
+    return _halved(
+        text, kind, lambda some: in_parts(some, kind, between, _part), lambda one: _parts_of(one, kind, between)
+    )
 
 
 def _part(text: pa.Array, kind: pa.DataType) -> pa.Array:
-    return _or_nulls(text, kind, field_values)
+    return _halved(text, kind, lambda some: field_values(some, kind), lambda one: pa.array([_single(one, kind)], kind))
 
 
-def _or_nulls(text: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array, pa.DataType], pa.Array]) -> pa.Array:
-    """All texts at once; where that fails, those in halves that can be read."""
+def _single(text: str, kind: pa.DataType) -> Any:
     try:
-        return convert(text, kind)
+        return single_value(text, kind)
+    except _ERRORS:
+        return None
+
+
+def _parts_of(text: str, kind: pa.DataType, between: str) -> pa.Array:
+    """A struct with other parts than its fields: those that are missing are null, more are left out."""
+    given = text.split(between)[: kind.num_fields] if text else []
+    parts = [*given, *[None] * (kind.num_fields - len(given))]
+    columns = [_part(pa.array([part], pa.string()), field.type) for part, field in zip(parts, kind, strict=True)]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+def _halved(
+    text: pa.Array, kind: pa.DataType, convert: Callable[[pa.Array], pa.Array], one: Callable[[str], pa.Array]
+) -> pa.Array:
+    """All texts at once; where that fails, those in halves that can be read, and each other by itself."""
+    try:
+        return convert(text)
     except _ERRORS:
         if len(text) == 1:
-            return pa.nulls(1, kind)
+            return one(text[0].as_py())
     half = len(text) // 2
-    return pa.concat_arrays([_or_nulls(text.slice(0, half), kind, convert), _or_nulls(text.slice(half), kind, convert)])
+    return pa.concat_arrays(
+        [_halved(text.slice(0, half), kind, convert, one), _halved(text.slice(half), kind, convert, one)]
+    )
