@@ -58,6 +58,11 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SET: their defaults, and the values that they take; none for any."""
+_OF_FLINKS_PLANNER: Final = (
+    "table.exec.mini-batch.", "table.exec.resource.", "table.exec.window-agg.", "table.exec.async-", "table.optimizer.",
+    "table.exec.sort.", "table.exec.spill-", "table.exec.disabled-operators", "table.generated-code.",
+)  # fmt: skip
+"""How options begin that say how Flink computes a query, and not what."""
 
 _Statement = TypeVar("_Statement", bound=s.Statement)
 
@@ -399,6 +404,10 @@ class TableEnvironment:
         return None
 
     def _check_option(self, key: str, at: int, source: SqlText) -> None:
+        if key.startswith(_OF_FLINKS_PLANNER):
+            raise source.invalid(
+                at, f"{key!r} is for Flink's planner, and there is nothing here that it changes: leave it out"
+            )
         if key not in OPTIONS:
             raise source.invalid(
                 at, f"there is no option {key!r}{nearest(key, OPTIONS)}; there are {', '.join(OPTIONS)}"
