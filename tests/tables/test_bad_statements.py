@@ -140,7 +140,12 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlValidationError, "USE default_catalog.db", 5, "there is no database 'db' in default_catalog"),
     (SqlSyntaxError, "SHOW TABELS", 6, "did you mean"),
     (SqlValidationError, "SET 'table.local-time-zone' = 'Mars/Base'", 1, "is no time zone"),
-    (SqlValidationError, "SET 'table.exec.mini-batch.enabled' = 'true'", 1, "there is nothing here that it changes: leave it out"),
+    (
+        SqlValidationError,
+        "SET 'table.exec.mini-batch.enabled' = 'true'",
+        1,
+        "nothing here that it changes: leave it out",
+    ),
     (SqlValidationError, "SET 'table.local-timezone' = 'UTC'", 1, "did you mean 'table.local-time-zone'"),
     # What Flink has, and Penstock does not
     (SqlSyntaxError, "SELECT id FROM orders NATURAL items", 31, "expected JOIN behind NATURAL"),
