@@ -50,9 +50,9 @@ class CellIndex:
         """Enter cells for pairs that have none; where a pair comes again, the last cell stays."""
         self._places.enter(slices, slots, cells)
 
-    def remove(self, slice_row: int, slots: _Int64s) -> None:
-        """Take out the cells of these different slots, which have some."""
-        self._places.remove(slice_row, slots)
+    def remove(self, slices: _Int64s, slots: _Int64s) -> None:
+        """Take out the cells of these different pairs, which have some."""
+        self._places.remove(slices, slots)
 
 
 class _Places(Protocol):
@@ -64,7 +64,7 @@ class _Places(Protocol):
 
     def enter(self, slices: _Int64s | int, slots: _Int64s, cells: _Int64s) -> None: ...
 
-    def remove(self, slice_row: int, slots: _Int64s) -> None: ...
+    def remove(self, slices: _Int64s, slots: _Int64s) -> None: ...
 
 
 class _Matrix:
@@ -96,8 +96,8 @@ class _Matrix:
     def enter(self, slices: _Int64s | int, slots: _Int64s, cells: _Int64s) -> None:
         self._cells.reshape(-1)[slices * self._cells.shape[1] + slots] = cells
 
-    def remove(self, slice_row: int, slots: _Int64s) -> None:
-        self._cells[slice_row, slots] = -1
+    def remove(self, slices: _Int64s, slots: _Int64s) -> None:
+        self._cells[slices, slots] = -1
 
 
 class _Hashed:
@@ -131,8 +131,8 @@ class _Hashed:
             self._cells = np.concatenate([self._cells, np.full(more, -1, np.int64)])
         self._cells[found] = cells
 
-    def remove(self, slice_row: int, slots: _Int64s) -> None:
-        self._index.remove(self._index.find(_pairs(slice_row, slots)))
+    def remove(self, slices: _Int64s, slots: _Int64s) -> None:
+        self._index.remove(self._index.find(_pairs(slices, slots)))
 
 
 def _pairs(slices: _Int64s | int, slots: _Int64s) -> list[pa.Array]:

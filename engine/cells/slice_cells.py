@@ -7,7 +7,7 @@ Memory is bounded by the slices and keys that are held at one time.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -166,19 +166,23 @@ class SliceCells:
         """The accumulators of `cells` as they are now, to be made a table later and in any thread."""
         return self._accumulators.captured(cells)
 
-    def drop(self, block: Block) -> None:
-        """Forget a block that has cells."""
-        cells = self.cells(block)
-        held = self._blocks.pop(block)
-        if block[0] == 0:
-            del self.slices[bisect_left(self.slices, block[1])]
-            self._touched.forget(cells)
-        self._index.remove(held.row, self._slots[cells])
-        self._keys.leave(self._slots[cells])
+    def drop(self, blocks: Sequence[Block]) -> None:
+        """Forget different blocks that have cells."""
+        parts = [self.cells(block) for block in blocks]
+        rows = [self._blocks.pop(block).row for block in blocks]
+        for level, number in blocks:
+            if not level:
+                del self.slices[bisect_left(self.slices, number)]
+        cells = np.concatenate(parts)
+        slots = self._slots[cells]
+        self._touched.forget(cells)
+        self._index.remove(np.repeat(np.array(rows), [len(part) for part in parts]), slots)
+        self._keys.leave(slots)
         self._accumulators.release(cells)
         self._pool.give_back(cells)
-        self._by_row[held.row] = None
-        self._free_rows.append(held.row)
+        for row in rows:
+            self._by_row[row] = None
+        self._free_rows += rows
 
     def _rows(self, level: int, numbers: _Int64s) -> _Int64s:
         """The row in the index of each number's block."""

@@ -184,7 +184,7 @@ class WindowAggregate(Operator):
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         due = self._ends_due(watermark.timestamp)
         self._watermark = watermark.timestamp
-        self._emit(((end, self._window_cells(end)) for end in due), out)
+        self._emit(self._window_cells(due), out)
         self._drop_slices()
         self._group_watermarks.advance(watermark.timestamp)
         return watermark
@@ -203,10 +203,14 @@ class WindowAggregate(Operator):
     def _last_end(self, number: int) -> int:
         return int(self._windows.last_ends(np.array([self._start(number)]))[0])
 
-    def _window_cells(self, end: int) -> list[_Int64s]:
-        """The cells that make up the window that ends at `end`, block by block."""
-        blocks = self._tree.blocks(self._number(self._windows.start_of(end)), self._number(end))
-        return [self._not_emitted(self._cells.cells(block), end) for block in blocks]
+    def _window_cells(self, ends: Sequence[int]) -> Iterator[tuple[int, list[_Int64s]]]:
+        """The windows that end there, each with the cells that make it up, block by block."""
+        for end, blocks in zip(ends, self._tree.blocks(list(map(self._slices_of, ends))), strict=True):
+            yield end, [self._not_emitted(self._cells.cells(block), end) for block in blocks]
+
+    def _slices_of(self, end: int) -> tuple[int, int]:
+        """The first slice of the window that ends at `end`, and the one behind its last."""
+        return self._number(self._windows.start_of(end)), self._number(end)
 
     def _not_emitted(self, cells: _Int64s, end: int) -> _Int64s:
         mask = self._group_watermarks.not_emitted(lambda: self._cells.keys(cells), end)
@@ -217,12 +221,15 @@ class WindowAggregate(Operator):
         above, upto = self._horizon(watermark) + 1, watermark + 1
         starts = map(self._start, np.unique(numbers).tolist())
         ends = sorted({end for start in starts for end in self._windows.ends_over(start, above, upto)})
-        self._emit(((end, self._touched_cells(end, numbers, slots)) for end in ends), out)
+        self._emit(self._touched_cells(ends, numbers, slots), out)
 
-    def _touched_cells(self, end: int, numbers: _Int64s, slots: _Int64s) -> list[_Int64s]:
-        begin, stop = self._number(self._windows.start_of(end)), self._number(end)
-        touched = np.unique(slots[(numbers >= begin) & (numbers < stop)])
-        return [self._cells.find(block, touched) for block in self._tree.blocks(begin, stop)]
+    def _touched_cells(
+        self, ends: Sequence[int], numbers: _Int64s, slots: _Int64s
+    ) -> Iterator[tuple[int, list[_Int64s]]]:
+        ranges = list(map(self._slices_of, ends))
+        for end, (begin, stop), blocks in zip(ends, ranges, self._tree.blocks(ranges), strict=True):
+            touched = np.unique(slots[(numbers >= begin) & (numbers < stop)])
+            yield end, [self._cells.find(block, touched) for block in blocks]
 
     def _emit(self, windows: Iterable[tuple[int, list[_Int64s]]], out: Collector) -> None:
         """Emit windows, given by their ends and the cells that make them up, in batches of a middling size."""
@@ -268,8 +275,7 @@ class WindowAggregate(Operator):
     def _drop_slices(self) -> None:
         """Forget the slices of which no window takes rows in any more."""
         slices = self._cells.slices
-        for number in slices[: bisect_right(slices, self._horizon(self._watermark) + 1, key=self._last_end)]:
-            self._tree.drop(number)
+        self._tree.drop(slices[: bisect_right(slices, self._horizon(self._watermark) + 1, key=self._last_end)])
         if self._cells.roomy:
             self._shrink()
 

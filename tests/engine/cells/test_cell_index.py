@@ -40,7 +40,7 @@ def test_cells_are_found_where_they_were_entered(
             else:
                 gone = [pair for pair in model if pair[0] == pairs[0][0]]
                 if gone:
-                    index.remove(pairs[0][0], np.array([slot for _, slot in gone]))
+                    index.remove(*np.array(gone).T)
                 for pair in gone:
                     del model[pair]
             assert index.find(slices, slots).tolist() == [model.get(pair, -1) for pair in pairs]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +32,7 @@ class _Tree:
         self.tree.update(np.array(numbers), slots, lifted)
 
     def rows(self, begin: int, end: int) -> int:
-        blocks = self.tree.blocks(begin, end)
+        (blocks,) = self.tree.blocks([(begin, end)])
         counts: Any = [self.cells.combined(self.cells.cells(block)).column("__count(*)")[0].as_py() for block in blocks]
         return sum(counts)
 
@@ -53,8 +55,8 @@ def test_the_blocks_of_a_range_hold_the_rows_of_its_slices(
 def test_a_long_window_is_made_of_few_blocks() -> None:
     tree = _Tree(1440)
     tree.add(list(range(2000)))
-    for begin in range(100):
-        assert len(tree.tree.blocks(begin, begin + 1440)) <= 21
+    ranges = [(begin, begin + 1440) for begin in range(100)]
+    assert max(map(len, tree.tree.blocks(ranges))) <= 21
     assert tree.rows(37, 1477) == 1440
 
 
@@ -62,8 +64,8 @@ def test_a_slice_that_is_dropped_takes_its_blocks_along() -> None:
     tree = _Tree(64)
     tree.add(list(range(-64, 0)))
     assert tree.rows(-64, 0) == 64
-    for number in range(-64, 0):
-        tree.tree.drop(number)
+    for number in range(-64, 0, 2):
+        tree.tree.drop([number, number + 1])
     inner: Any = tree.cells
     assert inner._blocks == {}
     assert inner._pool.used == 0
@@ -75,3 +77,12 @@ def test_slices_far_apart_need_no_blocks_between_them() -> None:
     assert tree.rows(0, 2**40) == 40
     inner: Any = tree.cells
     assert len(inner._blocks) < 2 * 40
+
+
+def test_what_windows_need_that_are_due_together_is_merged_a_level_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = _Tree(24)
+    tree.add(list(range(1000)))
+    added = Mock(wraps=tree.cells.add)
+    monkeypatch.setattr(tree.cells, "add", added)
+    assert len(list(tree.tree.blocks([(begin, begin + 24) for begin in range(976)]))) == 976
+    assert added.call_count == 3
