@@ -33,3 +33,10 @@ assert type(pd.__loader__) is type(pd.__spec__.loader) is type(pa.__loader__)
 )
 def test_pandas_is_loaded_when_it_is_used(between: str) -> None:
     subprocess.run([sys.executable, "-c", BEGIN + between + END], check=True)
+
+
+def test_the_modules_of_processes_and_programs_leave_pandas_to_who_uses_it() -> None:
+    modules = ("subtask", "job_manager", "client")
+    imports = "".join(f"import penstock.actors.{module}\n" for module in modules)
+    script = f"{imports}import penstock.environment, sys; assert 'pandas' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)
