@@ -1,0 +1,87 @@
+"""A rescale that restarts the job: behind a checkpoint, with other subtasks."""
+
+from __future__ import annotations
+
+from penstock.engine.errors import (
+    ClusterError,
+    JobError,
+)
+from penstock.engine.graph.scale import Scale
+from penstock.engine.job import events as ev
+from penstock.engine.job import instructions as say
+from penstock.engine.job.status import JobStatus
+from tests.engine.job.shell import Shell, TwoTasks
+
+ALL = ((1, 0), (1, 1), (2, 0), (2, 1))
+
+
+def with_a_loop() -> Shell:
+    """A job that runs, and is restarted for every rescale."""
+    return Shell(TwoTasks(has_loop=True)).run()
+
+
+def rescaled(shell: Shell) -> int:
+    """A rescale of it for which a checkpoint was taken, and processes are being prepared."""
+    request = shell.ask(ev.RescaleJob(3))
+    shell.store()
+    return request
+
+
+def test_a_rescale_restarts_the_job_behind_a_checkpoint_with_other_subtasks() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    prepare = shell.last(say.Prepare)
+    assert (prepare.layout.scale, shell.brain.status) == (Scale(3), JobStatus.RUNNING)
+    shell.now += 10.0
+    shell.handle(ev.Prepared(request))
+    assert shell.last(say.Cancel).places == ALL
+    shell.cancelled()
+    deploy = shell.last(say.Deploy)
+    assert (len(deploy.places), deploy.layout) == (6, prepare.layout)
+    shell.now += 2.0
+    shell.deployed()
+    assert shell.answers(request) == [2.0]
+    assert shell.brain.restarts.failures == 0
+
+
+def test_a_job_that_runs_so_already_is_not_rescaled() -> None:
+    shell = Shell().run()
+    assert shell.answers(shell.ask(ev.RescaleJob(2))) == [0.0]
+    assert not shell.count(say.Inject)
+
+
+def test_a_failure_while_a_rescale_is_prepared_restarts_once_into_the_new_layout() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    shell.fail()
+    shell.cancelled()
+    shell.wait(1.0)
+    assert shell.count(say.Deploy) == 1, "slots and processes are being changed"
+    shell.handle(ev.Prepared(request))
+    shell.deployed()
+    assert (len(shell.last(say.Deploy).places), len(shell.answers(request))) == (6, 1)
+
+
+def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    shell.handle(ev.Prepared(request))
+    shell.cancelled()
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    (answer,) = shell.answers(request)
+    assert isinstance(answer, ClusterError)
+    shell.restart()
+    assert (shell.last(say.Deploy).places, shell.brain.status) == (ALL, JobStatus.RUNNING)
+    # It ends when these do: those that were given up with the rescale are not waited for.
+    shell.finish()
+    shell.store()
+    shell.commit()
+    assert shell.count(say.TakeDown) == 1
+
+
+def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    shell.handle(ev.PrepareFailed(request, JobError("does not fit")))
+    assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)
+    assert [str(one) for one in shell.answers(request)] == ["does not fit"]
