@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from penstock.testing.simulation import FaultRates, Outcome, world
+from penstock.testing.simulation import FaultRates, Outcome
 from penstock.testing.simulation.scenario import Scenario
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.live_mutants import LIVE_MUTANTS
@@ -17,12 +19,17 @@ MOST_STEPS = 12_000
 
 
 def _first_failure(mutant: Mutant) -> Outcome | None:
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in mutant.scenarios]
+    scenarios = _scenarios(mutant)
     for number in range(MOST_SEEDS):
         outcome = _run(scenarios, mutant.first_seed + number, mutant.rates)
         if outcome.violations:
             return outcome
     return None
+
+
+def _scenarios(mutant: Mutant) -> list[Scenario]:
+    chosen = (scenario for scenario in SCENARIOS if scenario.name in mutant.scenarios)
+    return [replace(scenario, most_steps=MOST_STEPS) for scenario in chosen]
 
 
 def _run(scenarios: list[Scenario], seed: int, rates: FaultRates) -> Outcome:
@@ -36,10 +43,8 @@ def _run(scenarios: list[Scenario], seed: int, rates: FaultRates) -> Outcome:
 
 @pytest.mark.parametrize("mutant", [*MUTANTS, *LIVE_MUTANTS], ids=lambda mutant: mutant.name)
 def test_a_safeguard_that_is_off_is_noticed(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world, "_MOST_STEPS", MOST_STEPS)
     with monkeypatch.context() as patched:
         mutant.switch_off(patched)
         outcome = _first_failure(mutant)
     assert outcome is not None, f"{MOST_SEEDS} seeds did not notice: {mutant.name}"
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in mutant.scenarios]
-    assert not run_seed(scenarios, outcome.seed, mutant.rates).violations, "it fails with the safeguard, too"
+    assert not run_seed(_scenarios(mutant), outcome.seed, mutant.rates).violations, "it fails with the safeguard, too"

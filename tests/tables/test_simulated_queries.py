@@ -13,3 +13,9 @@ from tests.tables.simulated_queries import SCENARIO
 def test_a_query_survives_failures(seed: int) -> None:
     outcome = simulate(SCENARIO, seed)
     assert not outcome.violations, str(outcome)
+
+
+@pytest.mark.long("three other seeds: this one takes a minute")
+def test_a_query_that_takes_61_000_steps_is_not_taken_for_one_that_hangs() -> None:
+    outcome = simulate(SCENARIO, 1297911378)
+    assert not outcome.violations, str(outcome)

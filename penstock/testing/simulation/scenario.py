@@ -40,6 +40,7 @@ class Scenario:
     Args:
         name: for people.
         build: see there; called once for each job of a run.
+        most_steps: how many steps a job may take before it counts as one that hangs.
 
     Example:
         >>> scenario = Scenario("totals", build)  # doctest: +SKIP
@@ -47,6 +48,7 @@ class Scenario:
 
     name: str
     build: Build
+    most_steps: int = 60_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,6 @@ from penstock.testing.simulation.nodes import NodeRoom, Nodes
 from penstock.testing.simulation.scenario import Check, Outcome, Scenario
 from penstock.testing.simulation.warehouse import Warehouse, WarehouseSink
 
-_MOST_STEPS: Final = 60_000
 _PATIENCE: Final = 0.05
 _ZOMBIE_TURNS: Final = 0.3
 _MEANWHILE: Final = 0.3
@@ -154,7 +153,7 @@ class _World:
     def _run_job(self, waiting: list[Job]) -> Job | None:
         """Run the job to its end, and judge it; the job that resumes from where it was stopped, if one does."""
         job, dice = self._job, self._dice
-        end = dice.step + _MOST_STEPS
+        end = dice.step + self._scenario.most_steps
         while dice.step < end:
             dice.step += 1
             if job.real is None:
@@ -176,7 +175,7 @@ class _World:
                 return self._judge(job.real, waiting)
             if self._violations:
                 return None
-        self._violations.append(f"the job had not ended after {_MOST_STEPS} steps: {self._condition()}")
+        self._violations.append(f"the job had not ended after {self._scenario.most_steps} steps: {self._condition()}")
         return None
 
     def _condition(self) -> str:
