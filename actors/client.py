@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from penstock.actors.import_path import Imported
 from penstock.actors.registry import JobControl, answer_of, create_manager
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
-from penstock.actors.termination import EXIT_CODE, termination
+from penstock.actors.termination import termination
 from penstock.actors.warm_processes import start_early
 from penstock.engine.checkpoint_config import NoRestart
 from penstock.engine.checkpointing.store import JobFolder
@@ -38,6 +38,7 @@ from penstock.engine.job.failover import default_strategy
 from penstock.engine.job.handle import DEFAULT_NAME, CollectedRows, JobHandle, ResultConsumer, new_job_id
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.job.termination import Termination
 from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
@@ -343,18 +344,8 @@ class RayJob(JobHandle):
                 return self._last_metrics
         return self._last_metrics
 
-    @contextlib.contextmanager
-    def attached(self) -> Iterator[None]:
-        with termination() as told:
-            try:
-                yield
-            except BaseException:
-                if told.received:
-                    self.suspend()
-                    # Ray makes its own of an exit that comes while it waits.
-                    raise SystemExit(EXIT_CODE) from None
-                self.cancel()
-                raise
+    def _termination(self) -> contextlib.AbstractContextManager[Termination]:
+        return termination()
 
     def cancel(self) -> None:
         self._end_now(self._manager.cancel)

@@ -1,8 +1,8 @@
-"""SIGTERM to a process that waits for its job: an eviction, or a restart of the machine, which the job is to survive.
+"""SIGTERM to a process that has begun Ray (`engine.job.termination` has what is so everywhere).
 
-`RayJob.attached` installs it. The process then ends with code 143, as one that does nothing about the signal. Until it
-waits, and again behind that, `as_signalled` gives the process that code. Where the signal went to its whole group, its
-own cluster ends beside it: it then has a few seconds, and not the minute for which Ray would wait for the cluster.
+Until it waits for its job, and again behind that, `as_signalled` gives the process the code 143. Where the signal went
+to its whole group, its own cluster ends beside it: it then has a few seconds, and not the minute for which Ray would
+wait for the cluster.
 """
 
 from __future__ import annotations
@@ -12,48 +12,22 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Final
 
 from penstock.actors.embedded import is_embedded, is_lost
+from penstock.engine.job.termination import EXIT_CODE, Termination
+from penstock.engine.job.termination import termination as engine_termination
 
-EXIT_CODE: Final = 128 + signal.SIGTERM
 _LOOK_SECONDS: Final = 0.1
 _LOST_SECONDS: Final = 5.0
 """So long behind the end of its cluster, a process that was told to end may do what it does then."""
 
 
-class Termination:
-    """Whether the process was told to end."""
-
-    def __init__(self) -> None:
-        self.received = False
-
-    def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signal.
-
-        Raises:
-            SystemExit: always; whoever waits for the job ends it first.
-        """
-        self.received = True
-        _end_with_cluster()
-        raise SystemExit(EXIT_CODE)
-
-
-@contextmanager
-def termination() -> Iterator[Termination]:
+def termination() -> AbstractContextManager[Termination]:
     """Within, SIGTERM is a `SystemExit`; not where the program has a handler of its own, or in another thread."""
-    told = Termination()
-    before = signal.getsignal(signal.SIGTERM)
-    if threading.current_thread() is not threading.main_thread() or not _is_free(before):
-        yield told
-        return
-    signal.signal(signal.SIGTERM, told.receive)
-    try:
-        yield told
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return engine_termination(_is_free, _end_with_cluster)
 
 
 @contextmanager

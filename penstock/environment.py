@@ -418,8 +418,8 @@ class StreamEnvironment:
         """Run the program and return when it has finished. In a terminal or a
         notebook, shows the job at work.
 
-        Where this is interrupted (Ctrl-C), the job is cancelled. On Ray, SIGTERM suspends it: its newest checkpoint
-        stays, the process ends with code 143, and `resume="latest"` resumes from there.
+        Where this is interrupted (Ctrl-C), the job is cancelled. SIGTERM suspends it: its newest checkpoint stays, the
+        process ends with code 143, and `resume="latest"` resumes from there.
 
         Args:
             name: the job's name; None: the configured one, or "penstock job".

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -23,6 +23,7 @@ from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockEr
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
+from penstock.engine.job.termination import EXIT_CODE, Termination, termination
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
 
@@ -145,12 +146,21 @@ class JobHandle(ABC):
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """What runs within ends the job where it ends by an error or by Ctrl-C; on Ray, SIGTERM suspends the job."""
-        try:
-            yield
-        except BaseException:
-            self.cancel()
-            raise
+        """What runs within ends the job where it ends by an error or by Ctrl-C; SIGTERM suspends the job."""
+        with self._termination() as told:
+            try:
+                yield
+            except BaseException:
+                if told.received:
+                    self.suspend()
+                    # Ray makes its own of an exit that comes while it waits.
+                    raise SystemExit(EXIT_CODE) from None
+                self.cancel()
+                raise
+
+    def _termination(self) -> AbstractContextManager[Termination]:
+        """What SIGTERM does while somebody waits for the job."""
+        return termination()
 
     @abstractmethod
     def checkpoint(self) -> str:

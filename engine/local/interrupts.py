@@ -1,4 +1,4 @@
-"""Ctrl-C while a job of this process moves: it is held until the step under way is over, and then comes as always.
+"""Ctrl-C and SIGTERM while a job of this process moves: held until the step under way is over, they come as always.
 
 The local runtime holds interrupts while it steps, opens and closes tasks, so that none breaks off a checkpoint, a sink
 or a lock half way. Handlers are those of the main thread, the only one that Python interrupts: in other threads this
@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from penstock.engine.clock import Clock
 from penstock.engine.task.chain import ChainLink
 
 _LOG = logging.getLogger(__name__)
+_TOLD: Final = {signal.SIGINT: ("interrupted", "Ctrl-C"), signal.SIGTERM: ("told to end", "SIGTERM")}
 _STUCK_SECONDS: Final = 1.0
 """Who interrupts again, so long after an interrupt that is held, means a step that does not end."""
 
@@ -41,54 +42,82 @@ class Interrupts:
     """
 
     def __init__(self, job: str) -> None:
-        self.pending = False
+        self._came: int | None = None
         self._job = job
         self._first = 0.0
         self._waits = False
         self._handle_here = self._handle
+        self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
+
+    @property
+    def pending(self) -> bool:
+        """Whether one is held."""
+        return self._came is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold interrupts; one that came is handled at the end of the block as if it came then. May be nested."""
-        previous = signal.getsignal(signal.SIGINT)
-        # One that the program ignores, or that ends the process, is none of ours.
-        if not callable(previous) or previous == self._handle_here or not _install(self._handle_here):
+        previous = self._install()
+        if not previous:
             yield
             return
-        self.pending = False
+        self._previous = previous
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, previous)
-            if self.pending:
-                self.pending = False
-                previous(signal.SIGINT, None)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+            came, self._came = self._came, None
+            if came is not None:
+                previous[came](came, None)
+
+    def _install(self) -> dict[int, Callable[[int, FrameType | None], Any]]:
+        """Handle the signals here; what handled them before."""
+        previous = {}
+        for number in _TOLD:
+            handler = signal.getsignal(number)
+            # One that the program ignores, or that ends the process, is none of ours.
+            if not callable(handler) or handler == self._handle_here:
+                continue
+            try:
+                signal.signal(number, self._handle_here)
+            except ValueError:
+                # Not the main thread.
+                break
+            previous[int(number)] = handler
+        return previous
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self.pending and now - self._first >= _STUCK_SECONDS:
+        if self._came is not None and now - self._first >= _STUCK_SECONDS:
+            # An exit would be an error of the function that it breaks off.
+            with suppress(SystemExit):
+                self._previous[number](number, frame)
             raise KeyboardInterrupt
-        if not self.pending:
-            self._first = now
-        self.pending = True
+        is_first = self._came is None
+        if is_first:
+            self._came, self._first = number, now
         if self._waits:
             self._waits = False
             raise _WaitOver
-        if self._first == now and (operator := _operator_at(frame)) is not None:
+        if is_first and (operator := _operator_at(frame)) is not None:
+            told, again = _TOLD[signal.Signals(number)]
             # The function may be within a write to the same stream, which takes no other then.
             with suppress(RuntimeError):
                 _LOG.warning(
-                    "interrupted: job %r stops as soon as operator %r has done what it is at; a second Ctrl-C, after a "
-                    "second or more, ends it there",
+                    "%s: job %r stops as soon as operator %r has done what it is at; a second %s, after a second or "
+                    "more, ends it there",
+                    told,
                     self._job,
                     operator,
+                    again,
                 )
 
     def wait(self, wait_until: Callable[[float], None], deadline: float) -> None:
         """Wait by a clock's `wait_until`; an interrupt that is held ends it."""
         try:
             self._waits = True
-            if not self.pending:
+            if self._came is None:
                 wait_until(deadline)
         except _WaitOver:
             pass
@@ -104,15 +133,6 @@ def _operator_at(frame: FrameType | None) -> str | None:
             return link.context.operator
         frame = frame.f_back
     return None
-
-
-def _install(handler: Callable[[int, FrameType | None], None]) -> bool:
-    try:
-        signal.signal(signal.SIGINT, handler)
-    except ValueError:
-        # Not the main thread.
-        return False
-    return True
 
 
 class InterruptibleClock:

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: a local job stops between two steps, whole, and can be ended or moved on."""
+"""Ctrl-C and SIGTERM at any moment: a local job stops between two steps, whole, and can be ended or moved on."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ class _Moments:
         seed: chooses the calls.
         apart: the most calls from one to the next.
         most: how many interrupts at the most.
+        number: the signal.
     """
 
-    def __init__(self, seed: int, apart: int, most: int) -> None:
+    def __init__(self, seed: int, apart: int, most: int, number: int = signal.SIGINT) -> None:
         self._random = random.Random(seed)
         self._apart = apart
         self._calls = self._random.randint(1, apart)
         self.left = most
+        self._number = number
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -55,13 +57,14 @@ class _Moments:
             sys.setprofile(before)
 
     def _count(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event not in ("call", "c_call") or not self.left:
+        # Not where it would end the process of the tests.
+        if event not in ("call", "c_call") or not self.left or not callable(signal.getsignal(self._number)):
             return
         self._calls -= 1
         if not self._calls:
             self._calls = self._random.randint(1, self._apart)
             self.left -= 1
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self._number)
 
 
 def _program(folder: Path) -> StreamEnvironment:
@@ -105,6 +108,22 @@ def test_an_interrupt_at_any_moment_ends_the_job_of_a_call(seed: int, tmp_path: 
     assert [name for name in os.listdir(tmp_path / "rows") if name.endswith(".inprogress")] == []
     assert set(threading.enumerate()) <= threads
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_who_is_told_to_end_ends_the_job_of_a_call_whole_and_keeps_its_newest_checkpoint(
+    seed: int, tmp_path: Path
+) -> None:
+    job = _program(tmp_path).submit("rows")
+    job.checkpoint()
+    with pytest.raises(SystemExit) as ended, _Moments(seed, 30_000, 1, signal.SIGTERM).interrupting(), job.attached():
+        job.wait()
+    assert ended.value.code == 143
+    assert [name for name in os.listdir(tmp_path / "rows") if name.endswith(".inprogress")] == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    _program(tmp_path).execute("rows", resume="latest")
+    assert [name for name in os.listdir(tmp_path / "rows") if name.startswith(".")] == []
+    assert sorted(pq.read_table(tmp_path / "rows")["i"].to_pylist()) == list(range(ROWS))
 
 
 def _interrupt() -> None:
