@@ -12,10 +12,11 @@ from penstock import StreamEnvironment
 from penstock.engine.clock import ManualClock
 
 PAGES = Path(__file__).parents[2] / "docs" / "sql"
+NAMES = ("README.md", "statements.md", "queries.md", "match-recognize.md")
 _BLOCKS = re.compile(r"^```(sql|text)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", ["README.md", "statements.md", "queries.md"])
+@pytest.mark.parametrize("page", NAMES)
 def test_the_blocks_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("orders.json", "clicks.json"):
