@@ -1,8 +1,8 @@
 """The queries of Nexmark that are measured, in Flink's dialect, and DuckDB's where that says it in another way.
 
 Each is what Nexmark's page says of it, over `person`, `auction` and `bid` with `at` as event time; `clocked` has the
-bids with the time of the clock, and `side` is a table of files. q6 does not run on Flink. q12 is left out:
-windows of the clock that are open where the rows end give nothing, so that there is nothing to compare.
+bids with the time of the clock, and `side` is a table of files. Windows of the clock that are open where the rows end
+give nothing: of q12, what each bidder has in all windows is compared, over bids behind which the job goes on.
 """
 
 from __future__ import annotations
@@ -19,18 +19,43 @@ class Query:
         flink: in Flink's dialect.
         duckdb: in DuckDB's; an empty text: the same.
         partitions: columns by which rows are written into folders of files; none: they are forgotten.
+        check: what is compared, where the query's rows depend on the clock; an empty text: the query.
+        peer: what Flink itself runs; an empty text: the same; None: it cannot.
+        events: how many are measured; more where a query is done with few before it is warm.
     """
 
     flink: str
     duckdb: str = ""
     partitions: tuple[str, ...] = ()
+    check: str = ""
+    peer: str | None = ""
+    events: int = 500_000
+
+    @property
+    def compared(self) -> str:
+        """The query whose rows are compared."""
+        return self.check or self.flink
+
+    @property
+    def peer_text(self) -> str:
+        """The query as Flink runs it."""
+        return self.peer or self.flink
+
+    @property
+    def peer_check(self) -> str:
+        """The query whose rows are compared, as Flink runs it."""
+        return self.check or self.peer_text
 
 
+_MANY: Final = 4_000_000
 _WON: Final = "a.id = b.auction AND b.`at` BETWEEN a.`at` AND a.expires"
 _BID_WINDOWS: Final = "TABLE(TUMBLE(TABLE bid, DESCRIPTOR(`at`), INTERVAL '2' SECOND))"
 _HOPS: Final = "TABLE(HOP(TABLE bid, DESCRIPTOR(`at`), INTERVAL '1' SECOND, INTERVAL '2' SECOND))"
 _SLIDES: Final = """(SELECT b.*, time_bucket(INTERVAL 1 SECOND, b."at") - s AS w
   FROM bid b, (VALUES (INTERVAL 0 SECOND), (INTERVAL 1 SECOND)) AS v (s))"""
+_BY_THE_CLOCK: Final = """SELECT bidder, COUNT(*) AS n
+  FROM TABLE(TUMBLE(TABLE {}, DESCRIPTOR(p_time), INTERVAL '2' SECOND))
+  GROUP BY bidder, window_start, window_end"""
 _PRICES: Final = """COUNT(*) AS total_bids, COUNT(*) FILTER (WHERE price < 10000) AS low,
   COUNT(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS middle,
   COUNT(*) FILTER (WHERE price >= 1000000) AS high"""
@@ -45,12 +70,13 @@ _BEST: Final = f"""(SELECT id, seller, price, `at` FROM (
   ) WHERE r <= 1) AS q"""
 
 QUERIES: Final[dict[str, Query]] = {
-    "q0": Query("SELECT auction, bidder, price, `at`, extra FROM bid"),
-    "q1": Query("SELECT auction, bidder, price * 9 AS price, `at`, extra FROM bid"),
-    "q2": Query("SELECT auction, price FROM bid WHERE MOD(auction, 12) = 0"),
+    "q0": Query("SELECT auction, bidder, price, `at`, extra FROM bid", events=_MANY),
+    "q1": Query("SELECT auction, bidder, price * 9 AS price, `at`, extra FROM bid", events=_MANY),
+    "q2": Query("SELECT auction, price FROM bid WHERE MOD(auction, 12) = 0", events=_MANY),
     "q3": Query(
         """SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p ON a.seller = p.id
-        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')"""
+        WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
+        events=_MANY,
     ),
     "q4": Query(
         f"""SELECT q.category, SUM(q.final) AS total, COUNT(*) AS n FROM (
@@ -72,7 +98,8 @@ QUERIES: Final[dict[str, Query]] = {
     ),
     "q6": Query(
         f"""SELECT seller, SUM(price) OVER w AS total, COUNT(*) OVER w AS n FROM {_BEST}
-        WINDOW w AS (PARTITION BY seller ORDER BY `at`, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)"""
+        WINDOW w AS (PARTITION BY seller ORDER BY `at`, id ROWS BETWEEN 10 PRECEDING AND CURRENT ROW)""",
+        peer=None,
     ),
     "q7": Query(
         f"""SELECT b.auction, b.price, b.bidder FROM bid b JOIN (
@@ -93,6 +120,7 @@ QUERIES: Final[dict[str, Query]] = {
         ) AS a ON p.id = a.seller AND p.ws = a.ws""",
         """SELECT DISTINCT p.id, p.name FROM person p JOIN auction a ON p.id = a.seller
         AND time_bucket(INTERVAL 2 SECOND, p."at") = time_bucket(INTERVAL 2 SECOND, a."at")""",
+        events=_MANY,
     ),
     "q9": Query(
         f"""SELECT id, auction, bidder, price FROM (
@@ -117,15 +145,24 @@ QUERIES: Final[dict[str, Query]] = {
             < INTERVAL 1 SECOND THEN 0 ELSE 1 END AS new FROM (SELECT *, row_number() OVER () AS rn FROM bid)
         )) GROUP BY bidder, s""",
     ),
+    "q12": Query(
+        _BY_THE_CLOCK.format("clocked"),
+        "SELECT bidder, COUNT(*) AS n FROM bid GROUP BY bidder",
+        check=f"SELECT bidder, SUM(n) AS n FROM ({_BY_THE_CLOCK.format('lasting')}) WHERE bidder > 0 GROUP BY bidder",
+    ),
     "q13": Query(
         """SELECT b.auction, b.bidder, b.price, b.`at`, s.`value` FROM clocked AS b
         JOIN side FOR SYSTEM_TIME AS OF b.p_time AS s ON MOD(b.auction, 10000) = s.`key`""",
         'SELECT b.auction, b.bidder, b.price, b."at", s.value FROM bid b JOIN side s ON b.auction % 10000 = s.key',
+        peer="""SELECT b.auction, b.bidder, b.price, b.`at`, s.`value`
+        FROM bid AS b, LATERAL TABLE(side_of(CAST(MOD(b.auction, 10000) AS BIGINT))) AS s""",
+        events=_MANY,
     ),
     "q14": Query(
         """SELECT auction, bidder, price,
         CASE WHEN EXTRACT(HOUR FROM `at`) BETWEEN 8 AND 18 THEN 'day' ELSE 'night' END AS t,
-        CHAR_LENGTH(extra) - CHAR_LENGTH(REPLACE(extra, 'c', '')) AS c FROM bid WHERE price > 1000000"""
+        CHAR_LENGTH(extra) - CHAR_LENGTH(REPLACE(extra, 'c', '')) AS c FROM bid WHERE price > 1000000""",
+        events=_MANY,
     ),
     "q15": Query(f"SELECT CAST(`at` AS DATE) AS d, {_PRICES}, {_DISTINCT} FROM bid GROUP BY CAST(`at` AS DATE)"),
     "q16": Query(
@@ -149,11 +186,13 @@ QUERIES: Final[dict[str, Query]] = {
     ),
     "q21": Query(
         """SELECT auction, bidder, CASE WHEN LOWER(channel) = 'apple' THEN '0' WHEN LOWER(channel) = 'google' THEN '1'
-        ELSE REGEXP_EXTRACT(url, 'channel_id=([0-9]*)', 1) END AS channel_id FROM bid"""
+        ELSE REGEXP_EXTRACT(url, 'channel_id=([0-9]*)', 1) END AS channel_id FROM bid""",
+        events=_MANY,
     ),
     "q22": Query(
-        "SELECT auction, SPLIT_INDEX(url, '/', 3) AS one, SPLIT_INDEX(url, '/', 4) AS two FROM bid",
-        "SELECT auction, split_part(url, '/', 4) AS one, split_part(url, '/', 5) AS two FROM bid",
+        "SELECT auction, SPLIT_INDEX(url, '/', 3) AS dir1, SPLIT_INDEX(url, '/', 4) AS dir2 FROM bid",
+        "SELECT auction, split_part(url, '/', 4) AS dir1, split_part(url, '/', 5) AS dir2 FROM bid",
+        events=_MANY,
     ),
     "q23": Query(
         """SELECT b.auction, b.price, p.name, a.category FROM bid b JOIN auction a ON b.auction = a.id

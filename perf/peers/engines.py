@@ -124,12 +124,18 @@ def flink_batch(parallelism: int) -> Sequence[str]:
     Raises:
         PeerError: as for `classpath`, or the jars that read Parquet are missing.
     """
-    jars = [ENVIRONMENTS / "flink" / "jars" / jar.file for jar in jars_of("flink")]
-    missing = [jar.name for jar in jars if not jar.exists()]
-    if missing:
-        raise PeerError(f"flink has no {', '.join(missing)}, which it needs for Parquet: make bench-peers ARGS=flink")
     program = ["batch.Main", str(parallelism), *_pairs(_BATCH)]
-    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", jars), *program]
+    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", _parquet_jars()), *program]
+
+
+def flink_nexmark(parallelism: int) -> Sequence[str]:
+    """What runs Nexmark's queries from files: see `java/nexmark/Main.java`.
+
+    Raises:
+        PeerError: as for `flink_batch`.
+    """
+    program = ["nexmark.Main", str(parallelism), *_pairs(_sql("TWO_PHASE"))]
+    return ["java", *_jvm(), "-cp", _compiled("nexmark", _parquet_jars()), *program]
 
 
 def flink_cases(program: str, *arguments: str) -> Sequence[str]:
@@ -139,6 +145,14 @@ def flink_cases(program: str, *arguments: str) -> Sequence[str]:
         PeerError: as for `classpath`.
     """
     return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("cases"), f"cases.{program}", *arguments]
+
+
+def _parquet_jars() -> list[Path]:
+    jars = [ENVIRONMENTS / "flink" / "jars" / jar.file for jar in jars_of("flink")]
+    missing = [jar.name for jar in jars if not jar.exists()]
+    if missing:
+        raise PeerError(f"flink has no {', '.join(missing)}, which it needs for Parquet: make bench-peers ARGS=flink")
+    return jars
 
 
 def _compiled(package: str, more: Sequence[Path] = ()) -> str:
@@ -192,7 +206,9 @@ def _pairs(settings: Mapping[str, str]) -> list[str]:
 
 
 def _sql(phases: str) -> dict[str, str]:
-    return {**_MINI_BATCHES, "table.optimizer.agg-phase-strategy": phases}
+    # Flink's own Nexmark has distinct aggregates split, too.
+    split = {"table.optimizer.distinct-agg.split.enabled": "true"}
+    return {**_MINI_BATCHES, **split, "table.optimizer.agg-phase-strategy": phases}
 
 
 def _flink(api: str, settings: Mapping[str, str], folder: Path, parallelism: int, counters: Path) -> Command:
@@ -272,7 +288,7 @@ _ALL: Final = (
     ),
     _flink_engine("flink-rocksdb", "datastream", {"keyed", "checkpoint"}, _ROCKSDB),
     _flink_engine("flink-bundled", "bundled", {"keyed_coalesced"}),
-    _flink_engine("flink-sql", "sql", {"keyed_coalesced", "window", "match_recognize"}, _sql("TWO_PHASE")),
+    _flink_engine("flink-sql", "sql", {"keyed_coalesced", "window", "match_recognize", "nexmark"}, _sql("TWO_PHASE")),
     _flink_engine("flink-sql-one-phase", "sql", {"keyed_coalesced", "window"}, _sql("ONE_PHASE")),
     _pyflink_engine("thread"),
     _pyflink_engine("process"),
