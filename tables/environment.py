@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from penstock.tables.catalog.catalog import Catalog, PlannedTable, StreamTable
 from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.definitions import Definitions
 from penstock.tables.functions.user import UserFunction
+from penstock.tables.ibis_queries import compiled, unbound_table
 from penstock.tables.lower.base import Lowering
 from penstock.tables.lower.lowering import LOWERED
 from penstock.tables.lower.sinks import write
@@ -45,6 +46,9 @@ from penstock.tables.table import Origin, Table
 from penstock.tables.types import type_of_arrow
 from penstock.tables.upgrade import SavedOperator, upgrade
 from penstock.tables.user_functions import UserFunctions
+
+if TYPE_CHECKING:
+    import ibis
 
 _BOOLEANS: Final = ("true", "false")
 OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -227,6 +231,37 @@ class TableEnvironment:
         columns = stream_columns(stream, rowtime)
         self.catalog.add(StreamTable(name, stream, columns, is_named=False))
         return Table(self, Scan(name, columns, bounded=stream.is_bounded))
+
+    def ibis_table(self, name: str) -> ibis.Table:
+        """A table or view of the catalog as a table of Ibis's (extra `ibis`), for expressions that `from_ibis` takes.
+
+        Raises:
+            SqlError: there is none by that name.
+            GraphError: a column has a type that Ibis does not have.
+            ConfigurationError: Ibis is not installed.
+        """
+        return unbound_table(name, self.table(name).columns)
+
+    def from_ibis(self, expression: ibis.Expr) -> Table:
+        """The table of an expression of Ibis's (extra `ibis`), which is compiled to SQL.
+
+        Args:
+            expression: over tables of `ibis_table`, or others that have the names of tables here.
+
+        Raises:
+            GraphError: Ibis cannot say it in Flink's SQL.
+            SqlError: it says what cannot be run; line and column are those of the SQL that Ibis wrote.
+            ConfigurationError: Ibis is not installed, or this is no expression of its.
+
+        Example:
+            >>> from penstock import StreamEnvironment
+            >>> tables = StreamEnvironment(runtime="local").tables
+            >>> tables.sql("CREATE VIEW clicks AS SELECT * FROM (VALUES ('ann', 3), ('bob', 1)) AS t (name, n)")
+            >>> clicks = tables.ibis_table("clicks")
+            >>> list(tables.from_ibis(clicks.filter(clicks.n > 1).select("name")).to_stream().collect())
+            [{'name': 'ann'}]
+        """
+        return self.queried(compiled(expression), {})
 
     def create_temporary_function(self, name: str, function: UserFunction) -> None:
         """Give a function of the user a name in SQL, in any letter case.

@@ -41,6 +41,7 @@ _EXTRAS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "delta": (("deltalake",), "Delta Lake"),
     "iceberg": (("pyiceberg",), "Iceberg"),
     "rocksdb": (("rocksdict", "msgpack"), "state on disk"),
+    "ibis": (("ibis", "packaging"), "expressions of Ibis as tables"),
     "spark": (("pyspark", "raydp"), "batch mode on Spark"),
     "console": (("starlette", "uvicorn"), "the web console"),
 }
