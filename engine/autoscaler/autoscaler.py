@@ -5,6 +5,7 @@ The job manager feeds it; so do simulated workloads, in tests. It asks for one r
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,7 +75,9 @@ class Autoscaler:
         self._needs: dict[str, deque[_Need]] = {}
         self._fewer_at: list[float] = []
         self._asked: float | None = None
-        self._fewer_takes = 0.0
+        self._asked_fewer = False
+        self._fewer_takes: float | None = None
+        self._more_takes = math.inf
         self._ups: dict[str, _ScaleUp] = {}
         self._ceilings: dict[str, _Ceiling] = {}
         self._room: int | None = None
@@ -148,7 +151,7 @@ class Autoscaler:
             self._shape, self._since = shape, reading.at
             self._readings.clear()
             if self._asked is not None:
-                self._fewer_takes = reading.at - self._asked
+                self._learn_what_it_takes(reading.at - self._asked)
         self._asked = None
         stable = self._since + self._config.stabilization_ms / 1000
         window = self._config.metrics_window_ms / 1000
@@ -165,6 +168,13 @@ class Autoscaler:
             self._state = f"watching: {seen:.0f} of {window:.0f} s"
             return None
         return first, reading
+
+    def _learn_what_it_takes(self, seconds: float) -> None:
+        """More subtasks may have waited for room, so the least that they took tells what fewer will take."""
+        if self._asked_fewer:
+            self._fewer_takes = seconds
+        else:
+            self._more_takes = min(self._more_takes, seconds)
 
     # Advice
 
@@ -219,18 +229,28 @@ class Autoscaler:
     def _fewer_in_time(self, advice: Advice, at: float) -> Advice:
         """Fewer subtasks, once they would have been enough for the interval: as many as were needed at its worst.
 
-        They are asked for as much earlier as it took the last time, so that some leave when the interval is over.
+        They are asked for as much earlier as it takes, at the look that is nearest to that, so that some leave when the
+        interval is over.
         """
-        task, interval = advice.figures.task, self._config.scale_down_interval_ms / 1000
-        seconds = max(interval / 2, interval - self._fewer_takes)
+        task = advice.figures.task
+        seconds = self._seconds_before_fewer()
         newest_first = reversed(self._needs[task.uids[0]])
         enough = list(takewhile(lambda one: max(one.needed, one.bearable) < task.parallelism, newest_first))
         since = enough[-1].since if enough else at
         if at - since < seconds:
             self._fewer_at.append(since + seconds)
             return _kept(advice, f"{advice.wanted} would do; waits for the scale-down interval")
-        most = max(advice.wanted, *(one.needed for one in enough))
+        lately = (one.needed for one in enough if one.since >= at - seconds)
+        most = max([advice.wanted, *lately])
         return replace(advice, wanted=most, reason=_renamed(advice, most))
+
+    def _seconds_before_fewer(self) -> float:
+        """How long fewer subtasks must have been enough before they are asked for."""
+        interval, between_looks = self._config.scale_down_interval_ms / 1000, self._config.interval_ms / 1000
+        takes = self._fewer_takes
+        if takes is None:
+            takes = 0.0 if math.isinf(self._more_takes) else self._more_takes
+        return max(interval / 2, interval - takes - between_looks / 2)
 
     def _with_ceilings(self, figures: JobFigures, at: float) -> JobFigures:
         """The figures, but for tasks that have shown to be slower than their busy time lets one conclude."""
@@ -288,7 +308,7 @@ class Autoscaler:
         self._state = "rescaling"
         self._history.append(record)
         self._is_asking = True
-        self._asked = reading.at if all(one.change < 0 for one in changes) else None
+        self._asked, self._asked_fewer = reading.at, all(one.change < 0 for one in changes)
         for one in changes:
             task = one.figures.task
             if one.change > 0 and one.figures.true_rate is not None:
