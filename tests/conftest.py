@@ -137,22 +137,16 @@ def _load_part(config: pytest.Config) -> None:
 def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
     """Keep what is loaded from the garbage collector, which would look through all of it again and again.
 
-    Ten thousand tests are millions of objects: to collect takes half a second with them, and the suites for connectors
-    collect behind each crash.
+    Ten thousand tests are millions of objects: to collect takes a second with them, the suites for connectors collect
+    behind each crash, and pytest five times at the end.
     """
     gc.disable()
     try:
         _load_part(session.config)
         return (yield)
     finally:
-        gc.collect()
         gc.freeze()
         gc.enable()
-
-
-def pytest_sessionfinish() -> None:
-    """What is left at the end is torn down as ever."""
-    gc.unfreeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -14,17 +14,20 @@ from numba.core import types
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 
-def compiled_rules(rules: ModuleType, names: Sequence[str]) -> dict[str, Callable[..., Any]]:
+def compiled_rules(
+    rules: ModuleType, names: Sequence[str], called: Sequence[str] = ()
+) -> dict[str, Callable[..., Any]]:
     """Functions of a module, compiled.
 
     Args:
-        names: of the functions, each behind those that it calls: it sees these as compiled ones.
+        names: of the functions.
+        called: those that they call, each behind those that it calls: all see these as compiled ones.
     """
     made: dict[str, Callable[..., Any]] = {}
-    for name in names:
+    for name in (*called, *names):
         plain = cast(FunctionType, getattr(rules, name))
         linked = FunctionType(plain.__code__, {**plain.__globals__, **made}, name)
-        made[name] = _once_for_all_constants(compile_cached(linked))
+        made[name] = _once_for_all_constants(compile_cached(linked, from_python=name in names))
     return made
 
 

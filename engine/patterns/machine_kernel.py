@@ -10,14 +10,13 @@ from typing import Final
 from penstock.engine.patterns import machine_rules, memory_rules, row_order
 from penstock.engine.patterns.compiled_rules import compiled_rules
 
-_RUN: Final = compiled_rules(
-    machine_rules,
-    (
-        *("with_room", "with_room_in_queues", "puts", "sets", "moves", "precedes", "swaps", "adds", "settles", "keeps"),
-        *("drops", "begun", "bounded", "skips", "has_old", "advances", "makes", "takes", "emits", "run"),
-    ),
+_CALLED: Final = (
+    *("with_room", "with_room_in_queues", "puts", "sets", "moves", "precedes", "swaps", "adds", "settles", "keeps"),
+    *("drops", "begun", "stands_before", "sinks", "in_order", "bounded", "skips", "has_old", "advances", "makes"),
+    *("takes", "emits"),
 )
-_MEMORY: Final = compiled_rules(memory_rules, ("paths", "compacted", "owners"))
+_RUN: Final = compiled_rules(machine_rules, ("run",), _CALLED)
+_MEMORY: Final = compiled_rules(memory_rules, ("paths", "compacted", "owners"), ("renumbered",))
 run: Final = _RUN["run"]
 paths: Final = _MEMORY["paths"]
 compacted: Final = _MEMORY["compacted"]

@@ -211,10 +211,45 @@ def begun(queues: Int64s, queue: int, count: int) -> int:
     return found
 
 
+def in_order(queues: Int64s, queue: int, count: int) -> Int64s:
+    """The places of the entries by first event, then as they stand; numba compiles NumPy's own sorts for seconds.
+
+    Source: Cormen, Leiserson, Rivest, Stein, "Introduction to Algorithms", Heapsort.
+    """
+    places = np.empty(count, np.int64)
+    for place in range(count):
+        places[place] = place
+    top, end = count // 2, count
+    while end > 1:
+        if top > 0:
+            top -= 1
+        else:
+            end -= 1
+            places[0], places[end] = places[end], places[0]
+        sinks(queues, queue, places, top, end)
+    return places
+
+
+def sinks(queues: Int64s, queue: int, places: Int64s, place: int, end: int) -> None:
+    """Exchange a place with the later one below it, for as long as there is one that is later."""
+    while 2 * place + 1 < end:
+        latest = 2 * place + 1
+        if latest + 1 < end and stands_before(queues, queue, places[latest], places[latest + 1]):
+            latest += 1
+        if not stands_before(queues, queue, places[place], places[latest]):
+            return
+        places[place], places[latest] = places[latest], places[place]
+        place = latest
+
+
+def stands_before(queues: Int64s, queue: int, one: int, other: int) -> bool:
+    """Whether an entry is before another by first event, or, where these are equal, in the queue."""
+    return precedes(queues, queue, one, other) or (one < other and not precedes(queues, queue, other, one))
+
+
 def bounded(queues: Int64s, queue: int, count: int, most: int, excess: int, newest_go: bool) -> int:
     """Take out `excess` partial matches of `most` and that many; how many entries are left; as `Matcher._bound`."""
-    order = np.argsort(queues[queue, :count, NUMBER], kind="mergesort")
-    order = order[np.argsort(queues[queue, :count, TIME][order], kind="mergesort")]
+    order = in_order(queues, queue, count)
     is_kept = np.ones(count, np.bool_)
     first = most if newest_go else 0
     for place in range(first, first + excess):

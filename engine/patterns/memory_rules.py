@@ -6,6 +6,7 @@ The machine (`machine.py`) calls these with the arrays of `machine_rules.py`, as
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.engine.patterns.machine_rules import STEP, Int64s, Memory
 
@@ -28,6 +29,21 @@ def paths(steps: Int64s, last: Int64s) -> tuple[Int64s, Int64s]:
     return begins, taken
 
 
+def renumbered(is_kept: npt.NDArray[np.bool_]) -> tuple[Int64s, Int64s]:
+    """For each row its number among those that are kept, and for each of these its row.
+
+    By loops: numba compiles NumPy's functions for it for seconds.
+    """
+    number_of, rows = np.empty(len(is_kept), np.int64), np.empty(len(is_kept), np.int64)
+    count = 0
+    for row in range(len(is_kept)):
+        number_of[row] = count
+        if is_kept[row]:
+            rows[count] = row
+            count += 1
+    return number_of, rows[:count]
+
+
 def compacted(memory: Memory) -> Memory:
     """Only what keys still have."""
     slots, used = memory.slots.copy(), memory.used
@@ -42,7 +58,8 @@ def compacted(memory: Memory) -> Memory:
                 keeps_step[step] = True
                 keeps_event[memory.steps[step, 2]] = True
                 step = memory.steps[step, 0]
-    step_of, event_of = np.cumsum(keeps_step) - 1, np.cumsum(keeps_event) - 1
+    step_of, old_steps = renumbered(keeps_step)
+    event_of, old_events = renumbered(keeps_event)
     entries = np.empty((total, 5), np.int64)
     place = 0
     for slot in range(len(slots)):
@@ -54,7 +71,6 @@ def compacted(memory: Memory) -> Memory:
             if entries[place, STEP] >= 0:
                 entries[place, STEP] = step_of[entries[place, STEP]]
             place += 1
-    old_steps, old_events = np.flatnonzero(keeps_step), np.flatnonzero(keeps_event)
     steps = np.empty((len(old_steps), 3), np.int64)
     for new in range(len(old_steps)):
         old = old_steps[new]

@@ -12,7 +12,8 @@ from penstock.engine.patterns.rows import column_rules
 
 _MADE: Final = compiled_rules(
     column_rules,
-    ("with_room", "resumes", "begins_at", "goes_on", "appends", "takes", "run", "held", "compacted"),
+    ("run", "held", "compacted"),
+    ("with_room", "resumes", "begins_at", "goes_on", "appends", "takes", "renumbered"),
 )
 run: Final = _MADE["run"]
 held: Final = _MADE["held"]

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from penstock.engine.patterns.memory_rules import renumbered
+
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
 TIME, ANSWERS, NEXT, VARIABLE, FAILED, FAILED_IN = 0, 1, 2, 3, 4, 5
@@ -102,7 +104,10 @@ def with_room(rows: Int64s, count: int) -> Int64s:
     if count < len(rows):
         return rows
     larger = np.empty((max(2 * len(rows), 16), rows.shape[1]), rows.dtype)
-    larger[: len(rows)] = rows
+    # By loops, as in `machine_rules.with_room`.
+    for place in range(len(rows)):
+        for column in range(rows.shape[1]):
+            larger[place, column] = rows[place, column]
     return larger
 
 
@@ -289,10 +294,11 @@ def held(memory: Memory) -> Int64s:
 def compacted(memory: Memory, is_kept: npt.NDArray[np.bool_]) -> Memory:
     """Only what is under way; the rows that are kept stand in the same order."""
     slots = memory.slots.copy()
-    number, old = np.cumsum(is_kept) - 1, np.flatnonzero(is_kept)
+    number, old = renumbered(is_kept)
     rows = np.empty((len(old), memory.rows.shape[1]), np.int64)
     for new in range(len(old)):
-        rows[new] = memory.rows[old[new]]
+        for column in range(rows.shape[1]):
+            rows[new, column] = memory.rows[old[new], column]
         for column in (NEXT, FAILED_IN):
             other = rows[new, column]
             # An attempt that is over began with a row that is gone.
@@ -313,9 +319,12 @@ def compacted(memory: Memory, is_kept: npt.NDArray[np.bool_]) -> Memory:
         way = slots[slot, WAY]
         slots[slot, WAY] = way_count + length - 1 if length > 0 else -1
         for place in range(way_count + length - 1, way_count - 1, -1):
-            ways[place] = memory.ways[way]
-            ways[place, 2] = number[ways[place, 2]]
-            ways[place, 3] = number[ways[place, 3]] if ways[place, 3] >= 0 else -1
+            ways[place, 0], ways[place, 1], ways[place, 2] = (
+                memory.ways[way, 0],
+                memory.ways[way, 1],
+                number[memory.ways[way, 2]],
+            )
+            ways[place, 3] = number[memory.ways[way, 3]] if memory.ways[way, 3] >= 0 else -1
             ways[place, 4] = place - 1 if place > way_count else -1
             way = memory.ways[way, 4]
         way_count += length

@@ -8,7 +8,7 @@ Algorithm: https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
 import numpy as np
@@ -26,14 +26,24 @@ _P4: Final = np.uint64(0x85EBCA77C2B2AE63)
 _P5: Final = np.uint64(0x27D4EB2F165667C5)
 
 
+def _options(from_python: bool = True) -> dict[str, Any]:
+    """Without the ways to call a function that nobody goes, which take long to compile; numba's stubs lack them."""
+    return {"nogil": True, "no_cfunc_wrapper": True, "no_cpython_wrapper": not from_python}
+
+
 def _compile(function: _F) -> _F:
-    return cast(_F, numba.njit(nogil=True)(function))
+    return cast(_F, numba.njit(**_options())(function))
 
 
-def compile_cached(function: _F) -> _F:
-    """The compiled function, kept on disk for the next process if numba finds a place it may write to."""
+def compile_cached(function: _F, from_python: bool = True) -> _F:
+    """The compiled function, kept on disk for the next process if numba finds a place it may write to.
+
+    Args:
+        function: to be compiled.
+        from_python: whether Python calls it, and not compiled functions alone.
+    """
     try:
-        return cast(_F, numba.njit(cache=True, nogil=True)(function))
+        return cast(_F, numba.njit(cache=True, **_options(from_python))(function))
     except RuntimeError:  # "cannot cache function: no locator available"
         return _compile(function)
 
