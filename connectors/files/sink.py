@@ -55,8 +55,8 @@ class FileSink(TransactionalSink):
     writing; what a killed process was writing is removed by the job's next attempt, as each subtask opens its writer:
     files of the same operator and job alone, so that nobody else's are touched. Prepared files of an attempt that
     failed before their checkpoint was complete stay hidden until the job ends, or until the run that resumes it has a
-    checkpoint; those that a savepoint may hold, which the job has run on behind, stay, and so do those of a run that was
-    killed and that no other resumes, as two that begin with `savepoint=` may live side by side. `mode="overwrite"`
+    checkpoint; those that a savepoint may hold, which the job has run on behind, stay, and so do those of a run that
+    was killed and that no other resumes, as two that begin with `savepoint=` may live side by side. `mode="overwrite"`
     removes all; by hand, those that are older than the oldest savepoint and that no job is writing can go.
 
     In a bucket, an object is uploaded in parts while it is written, appears under its hidden name when it is whole, and
