@@ -24,6 +24,9 @@ NO_TIMESTAMP: Final = -(2**62) - 1
 MAX_TIMESTAMP: Final = 2**63 - 1
 """The watermark behind the last row of a bounded stream: event time is complete."""
 
+_COMPACT: Final = 1024
+"""Bytes that a view may keep, and send: to copy its rows costs more than these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slices:
@@ -104,6 +107,14 @@ class Batch:
         """Bytes of the rows themselves (a slice counts only its own rows)."""
         beside = sum(array.nbytes for array in (self.timestamps, self.kinds) if array is not None)
         return int(self.data.nbytes + beside)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether it is no view of a large batch, which would be kept, and sent, with it."""
+        held: int = self.data.get_total_buffer_size()
+        for array in (self.timestamps, self.kinds):
+            held += 0 if array is None else array.get_total_buffer_size()
+        return held <= _COMPACT
 
     def slice(self, offset: int, length: int | None = None) -> Batch:
         """A zero-copy view of `length` rows from `offset`."""
@@ -272,6 +283,9 @@ def _joined_type(one: pa.DataType, two: pa.DataType) -> pa.DataType | None:
 
 def table_to_record_batch(table: pa.Table) -> pa.RecordBatch:
     """The table's rows as one contiguous record batch (zero-copy where every column has one chunk)."""
+    batches = table.to_batches()
+    if len(batches) == 1:
+        return batches[0]
     columns = [column.chunk(0) if column.num_chunks == 1 else _combine(column) for column in table.itercolumns()]
     return pa.RecordBatch.from_arrays(columns, schema=table.schema)
 

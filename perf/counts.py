@@ -31,6 +31,7 @@ from penstock import min as min_of
 from penstock import sum as sum_of
 from penstock.actors.channels import SendingEnd
 from penstock.engine.clock import ManualClock
+from penstock.engine.config import DEFAULTS
 from penstock.engine.elements import Batch
 from penstock.engine.exchange.outputs import Message
 from penstock.engine.task.input_gate import InputGate
@@ -102,10 +103,12 @@ class ReferenceJob:
     Args:
         stream: builds it for a number of rows.
         rows: how many of them are counted, behind as many that are not.
+        batch_rows: the most rows of a batch.
     """
 
     stream: Callable[[StreamEnvironment, int], DataStream]
     rows: int
+    batch_rows: int = DEFAULTS.max_batch_rows
 
 
 def count_job(job: ReferenceJob) -> Counted:
@@ -115,18 +118,18 @@ def count_job(job: ReferenceJob) -> Counted:
     pa.set_cpu_count(1)
     try:
         # What is compiled and imported for the first rows of this process must not be in either.
-        _run(job.stream, _WARM_UP_ROWS)
-        half = _count_run(job.stream, job.rows)
-        return _count_run(job.stream, 2 * job.rows).of_a_million(half, job.rows)
+        _run(job, min(job.rows, _WARM_UP_ROWS))
+        half = _count_run(job, job.rows)
+        return _count_run(job, 2 * job.rows).of_a_million(half, job.rows)
     finally:
         pa.set_cpu_count(threads)
 
 
-def _count_run(stream: Callable[[StreamEnvironment, int], DataStream], rows: int) -> Counted:
+def _count_run(job: ReferenceJob, rows: int) -> Counted:
     seen = _Seen()
     allocations, allocated = _allocated()
     with _profiled(seen):
-        _run(stream, rows)
+        _run(job, rows)
     pickled = sum(map(_pickled_bytes, seen.messages))
     allocations_then, allocated_then = _allocated()
     batches = [element for message in seen.messages for element in message if isinstance(element, Batch)]
@@ -248,9 +251,9 @@ def _pickled_bytes(message: Message) -> int:
 # The jobs
 
 
-def _run(stream: Callable[[StreamEnvironment, int], DataStream], rows: int) -> None:
-    env = StreamEnvironment(parallelism=2, runtime="local", clock=ManualClock(), seed=7)
-    stream(env, rows).sink_to(CountingSink())
+def _run(job: ReferenceJob, rows: int) -> None:
+    env = StreamEnvironment(parallelism=2, runtime="local", clock=ManualClock(), seed=7, max_batch_rows=job.batch_rows)
+    job.stream(env, rows).sink_to(CountingSink())
     env.submit("count").wait()
 
 
@@ -276,6 +279,8 @@ JOBS: Final[Mapping[str, ReferenceJob]] = {
     # Of so many keys a batch has too few rows each to merge them before they travel: each row does.
     "keyed": ReferenceJob(partial(_keyed, 100_000), 2**20),
     "keyed merged": ReferenceJob(partial(_keyed, 1_000), 2**20),
+    # As where little comes: each row is a batch.
+    "keyed one by one": ReferenceJob(partial(_keyed, 1_000), 2**9, 1),
     "window": ReferenceJob(_tumbling, 2**20),
 }
 

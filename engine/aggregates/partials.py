@@ -114,11 +114,11 @@ def accumulators_of(aggregation: GroupedAggregation, batch: Batch) -> pa.Table:
     """
     if batch.partials is None:
         return aggregation.lift(batch.data, batch.timestamps)
-    columns = dict(zip(batch.data.schema.names, batch.data.columns, strict=True))
-    rows = columns.pop(batch.partials.counts)
+    table = pa.Table.from_batches([batch.data]).drop_columns([batch.partials.counts])
     if any(fold.name == _COUNT for fold in aggregation.folds):
-        columns[_COUNT] = pa.array(_filled(rows))
-    return pa.table(columns)
+        rows = batch.data.column(batch.partials.counts)
+        table = table.append_column(_COUNT, pa.array(_filled(rows)))
+    return table
 
 
 def _filled(rows: pa.Array) -> _Int64s:

@@ -252,7 +252,7 @@ class DenseColumn:
             values = values.drop_null()
         if self._valid is not None:
             self._valid[cells] = True
-        numbers = values.cast(self._storage).to_numpy()
+        numbers = (values if values.type == self._storage else values.cast(self._storage)).to_numpy()
         if self._limit is not None and len(numbers):
             self._check(cells, numbers, keys_of)
         # Floats that grow beyond the largest are infinite, and no warning: as in Arrow.
@@ -299,7 +299,8 @@ class DenseColumn:
         return self._array(results, missing)
 
     def _array(self, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_] | None) -> pa.Array:
-        return pa.array(values, self._storage, mask=missing).cast(self._kind)
+        array = pa.array(values, self._storage, mask=missing)
+        return array if self._storage == self._kind else array.cast(self._kind)
 
     def _check(self, cells: Cells, numbers: npt.NDArray[Any], keys_of: KeysOf) -> None:
         """Make sure that no sum leaves the type, by a bound on all of them; rows are looked at where it is too weak."""

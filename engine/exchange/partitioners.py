@@ -245,7 +245,7 @@ def _parts(batch: Batch, targets: npt.NDArray[np.int16], channels: int) -> Itera
     """The channels that get rows, with these: copies, as slices would drag the whole batch through the wire."""
     if batch.num_rows == 1:
         # So are most batches where little comes.
-        yield int(targets[0]), batch.take(_THE_ONLY_ROW)
+        yield int(targets[0]), batch if batch.is_compact else batch.take(_THE_ONLY_ROW)
         return
     for channel, rows in enumerate(_rows_by_channel(targets, channels)):
         if len(rows):

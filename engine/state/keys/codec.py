@@ -93,7 +93,8 @@ def is_text(kind: pa.DataType) -> bool:
 
 def comparable(column: pa.Array) -> pa.Array:
     """The column as values of which Python tells all apart: its own times have no nanoseconds."""
-    return column.cast(comparable_type(column.type))
+    kind = comparable_type(column.type)
+    return column if kind == column.type else column.cast(kind)
 
 
 def comparable_type(kind: pa.DataType) -> pa.DataType:

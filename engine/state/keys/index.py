@@ -110,14 +110,16 @@ class KeyIndex:
         """The slot of each row's key; one not seen before gets a slot."""
         plain = self._plain(columns)
         slots, nulls, encoded = self._find(plain)
+        if slots.min(initial=0) >= 0:
+            return slots
         missing = np.flatnonzero(slots < 0)
         if nulls[missing].any():
             self._null_slot = int(self._pool.peek(1)[0])
             self._pool.take(1)
             slots[nulls] = self._null_slot
             missing = np.flatnonzero(slots < 0)
-        if len(missing) == 0:
-            return slots
+            if len(missing) == 0:
+                return slots
         if isinstance(self._table, _DictTable) and self._outgrows_dict(len(slots), len(missing)):
             self._compile()
             encoded = self._table.encode(plain)
@@ -175,7 +177,7 @@ class KeyIndex:
     def _find(self, columns: list[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_], Any]:
         nulls = _all_null(columns)
         slots = np.full(len(nulls), self._null_slot, np.int64)
-        rows = np.flatnonzero(~nulls)
+        rows = np.flatnonzero(~nulls) if nulls.any() else np.arange(len(nulls))
         if len(rows) == 0:
             return slots, nulls, None
         encoded = self._table.encode(columns)
@@ -346,12 +348,15 @@ class _DictTable:
 
         def arrays() -> list[pa.Array]:
             columns = [keys] if len(types) == 1 else [[key[index] for key in keys] for index in range(len(types))]
-            return [
-                pa.array(values, comparable_type(kind)).cast(kind) if values else pa.array([], kind)
-                for values, kind in zip(columns, types, strict=True)
-            ]
+            return [_array(values, kind) for values, kind in zip(columns, types, strict=True)]
 
         return arrays
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """The column of values as `comparable` ones give them."""
+    held = comparable_type(kind)
+    return pa.array(values, kind) if held == kind or not values else pa.array(values, held).cast(kind)
 
 
 class _WordTable:
