@@ -92,9 +92,8 @@ class TableHistory:
         Raises:
             CheckpointError: changes that do not say what tells rows apart.
         """
-        identity = capture.identity
+        identity = capture.identity or (self._table.identity if capture.is_changes else ())
         if capture.is_changes:
-            identity = identity or self._table.identity
             if not identity:
                 raise CheckpointError("an operator gave changes of a state, and no columns that tell its rows apart")
             if self._captured and goes_back(self._table.expiry, capture.expiry):
@@ -189,8 +188,7 @@ def first_to_merge(segments: Sequence[int], new: int) -> int:
         together = rows + sum(segments[start:first])
         if len(segments[start:first]) + 1 < _FAN_IN or together > base // 2:
             return first
-        rows = together
-        first = start
+        rows, first = together, start
 
 
 def _level(rows: int) -> int:

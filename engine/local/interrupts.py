@@ -34,6 +34,9 @@ class Interrupts:
     Args:
         job: its name.
 
+    Attributes:
+        pending: the number of the signal that is held, if one is.
+
     Example:
         >>> interrupts = Interrupts("orders")
         >>> with interrupts.held():
@@ -42,17 +45,12 @@ class Interrupts:
     """
 
     def __init__(self, job: str) -> None:
-        self._came: int | None = None
+        self.pending: int | None = None
         self._job = job
         self._first = 0.0
         self._waits = False
         self._handle_here = self._handle
         self._previous: dict[int, Callable[[int, FrameType | None], Any]] = {}
-
-    @property
-    def pending(self) -> bool:
-        """Whether one is held."""
-        return self._came is not None
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -67,7 +65,7 @@ class Interrupts:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-            came, self._came = self._came, None
+            came, self.pending = self.pending, None
             if came is not None:
                 previous[came](came, None)
 
@@ -89,14 +87,14 @@ class Interrupts:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        if self._came is not None and now - self._first >= _STUCK_SECONDS:
+        if self.pending is not None and now - self._first >= _STUCK_SECONDS:
             # An exit would be an error of the function that it breaks off.
             with suppress(SystemExit):
                 self._previous[number](number, frame)
             raise KeyboardInterrupt
-        is_first = self._came is None
+        is_first = self.pending is None
         if is_first:
-            self._came, self._first = number, now
+            self.pending, self._first = number, now
         if self._waits:
             self._waits = False
             raise _WaitOver
@@ -117,7 +115,7 @@ class Interrupts:
         """Wait by a clock's `wait_until`; an interrupt that is held ends it."""
         try:
             self._waits = True
-            if self._came is None:
+            if self.pending is None:
                 wait_until(deadline)
         except _WaitOver:
             pass

@@ -181,8 +181,7 @@ class TaskCheckpoints:
         """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once.
 
         Returns:
-            whether there can be a capture: not where the task has ended and captured for a later checkpoint, or is a
-            source and has given the barrier of one.
+            whether there can be a capture: not where a later one is of a task that has ended, or has left a source.
         """
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True
