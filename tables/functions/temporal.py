@@ -28,6 +28,7 @@ from penstock.tables.functions.time_patterns import (
     pattern_digits,
     read_time,
     reader,
+    shown_unit,
     time_of,
 )
 from penstock.tables.functions.times import local_times, parse_date, parse_timestamp
@@ -273,12 +274,23 @@ def _months_between(begin: datetime.datetime, end: datetime.datetime) -> int:
 
 def _date_format(call: CallValues) -> pa.Array:
     if call.types[0].kind in t.CHARACTERS:
-        stamps: Sequence[Any] = [_read_default(text) for text in call.columns[0].to_pylist()]
+        times = pa.array([_read_default(text) for text in call.columns[0].to_pylist()], pa.timestamp("ms"))
     else:
-        stamps = _local(call, 0).to_pylist()
-    patterns = call.columns[1].to_pylist()
+        times = _local(call, 0)
+    written = call.columns[1].unique()
+    if len(written) == 1 and written[0].is_valid and pa.types.is_timestamp(times.type):
+        return _formatted(times, written[0].as_py())
+    stamps, patterns = times.to_pylist(), call.columns[1].to_pylist()
     texts = [None if v is None or p is None else format_time(v, p) for v, p in zip(stamps, patterns, strict=True)]
     return pa.array(texts, pa.string())
+
+
+def _formatted(times: pa.Array, pattern: str) -> pa.Array:
+    """Times by one pattern: those that look alike are written once."""
+    unit = shown_unit(pattern)
+    coded = (times if unit is None else pc.floor_temporal(times, unit=unit)).dictionary_encode()
+    texts = pa.array([format_time(value, pattern) for value in coded.dictionary.to_pylist()], pa.string())
+    return texts.take(coded.indices)
 
 
 def _read_default(text: str | None) -> datetime.datetime | None:

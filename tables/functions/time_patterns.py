@@ -50,6 +50,10 @@ _ANY_DIGITS: Final = {
 }
 
 
+_UNITS: Final = (("day", "yuMdEDQG"), ("hour", "Hha"), ("minute", "m"), ("second", "sZX"))
+"""Which letters of patterns come to need each unit of time."""
+
+
 @lru_cache(256)
 def _tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
     """The pieces of a pattern of Java's DateTimeFormatter, each with whether it is a field."""
@@ -80,6 +84,22 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
         else:
             parts.append(piece)
     return "".join(parts)
+
+
+@lru_cache(256)
+def shown_unit(pattern: str) -> str | None:
+    """The longest unit of time whose times a pattern writes alike; None: there is none.
+
+    Example:
+        >>> shown_unit("yyyy-MM-dd HH:mm")
+        'minute'
+    """
+    letters = {piece[0] for piece, is_field in _tokens(pattern) if is_field}
+    for unit, known in _UNITS:
+        letters -= set(known)
+        if not letters:
+            return unit
+    return None
 
 
 def _field(piece: str, pattern: str) -> str:
