@@ -103,7 +103,12 @@ def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataS
         names, expressions, kinds = ("a0",), (InputColumn(columns[0].type, 0),), (columns[0].type,)
     before = tuple(p.Column(name, kind) for name, kind in zip(names, kinds, strict=True))
     stream = lowering.projected(lowering.stream(node.input), expressions, before)
-    windows = assigner(node.window)
+    spec = node.window
+    if spec.time is TimeAttribute.PROCTIME and spec.kind is not WindowKind.SESSION:
+        # Only windows of event time are aggregated column by column.
+        stream = by_clock(stream, *_ticks(spec))
+        spec = replace(spec, time=TimeAttribute.ROWTIME)
+    windows = assigner(spec)
     windowed = stream.key_by(*keys.names).window(windows) if keys.names else stream.window_all(windows)
     aggregated = windowed._aggregate_named(aggregates.aggregates, None, None)
     width = len(keys.names)
