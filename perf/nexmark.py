@@ -31,6 +31,8 @@ _SIDE_KEYS: Final = 10_000
 _BEATS_SECONDS: Final = 5
 """How long a job over `lasting` lives at the least: for as long as its windows of the clock, and then some."""
 _DELAY: Final = "INTERVAL '4' SECOND"
+_LATENCY: Final = "1s"
+"""How long rows may wait for each other: as in Flink's mini-batches (`perf/peers/engines.py`)."""
 _TYPES: Final = {pa.int64(): "BIGINT", pa.string(): "STRING", pa.timestamp("ms"): "TIMESTAMP(3)"}
 
 Rows: TypeAlias = "Counter[tuple[Any, ...]]"
@@ -121,6 +123,7 @@ def environment(
 ) -> StreamEnvironment:
     """Where the tables are those of a folder."""
     env = StreamEnvironment(runtime="local", parallelism=parallelism, max_batch_rows=batch_rows, clock=clock)
+    env.configure({"taskmanager.network.memory.buffer-debloat.target": _LATENCY})
     for statement in ddl(folder):
         env.sql(statement)
     return env
