@@ -122,6 +122,10 @@ class GroupedAggregation:
         return pa.schema([*keys, *results])
 
     def lift(self, data: pa.RecordBatch, timestamps: pa.Int64Array | None) -> pa.Table:
+        """The table of `lift_columns`."""
+        return pa.table(self.lift_columns(data, timestamps))
+
+    def lift_columns(self, data: pa.RecordBatch, timestamps: pa.Int64Array | None) -> dict[str, pa.Array]:
         """The accumulators of each row, behind its keys. Other columns are left out.
 
         Args:
@@ -145,7 +149,7 @@ class GroupedAggregation:
         for accumulator in self.grouped:
             arrays = accumulator.lift(columns[accumulator.column], timestamps)
             lifted.update(zip(accumulator.names, arrays, strict=True))
-        return pa.table(lifted)
+        return lifted
 
     def combine(
         self,

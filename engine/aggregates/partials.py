@@ -85,8 +85,10 @@ class PartialLayout:
 
     def lifted(self, batch: Batch) -> Batch:
         """Each of the user's rows as a partial aggregate of its own."""
-        table = self.aggregation.lift(batch.data, batch.timestamps)
-        return self.packed(table, pa.nulls(batch.num_rows), batch, batch.timestamps)
+        columns = self.aggregation.lift_columns(batch.data, batch.timestamps)
+        columns[_COUNTS] = pa.nulls(batch.num_rows)
+        data = pa.RecordBatch.from_arrays([columns[name] for name in self.names], names=list(self.names))
+        return Batch(data, batch.timestamps, batch.kinds, self.mark)
 
 
 def partial_layout(aggregation: GroupedAggregation, slices: Slices | None = None) -> PartialLayout | None:
