@@ -28,7 +28,7 @@ from perf.nexmark_queries import QUERIES, Query
 _NAME: Final = "nexmark"
 _SIDE: Final = "side"
 _SIDE_KEYS: Final = 10_000
-_BEATS_SECONDS: Final = 5
+_BEATS_SECONDS: Final = 15
 """How long a job over `lasting` lives at the least: for as long as its windows of the clock, and then some."""
 _DELAY: Final = "INTERVAL '4' SECOND"
 _LATENCY: Final = "1s"
