@@ -16,6 +16,13 @@ _TIMES = [
 ]
 
 
+def written(env: StreamEnvironment, query: str) -> list[str | None]:
+    """The only column of a query."""
+    table = env.sql(query)
+    assert table is not None
+    return [row["text"] for row in table.to_stream().collect()]
+
+
 @pytest.mark.parametrize(
     "pattern", ["yyyy", "yyyy-MM-dd QQ G", "dd HH", "hh a", "HH:mm", "mm:ss", "HH:mm:ss.SSS", "E 'at' H", "S"]
 )
@@ -23,14 +30,11 @@ def test_times_are_written_one_like_the_other(pattern: str) -> None:
     env = StreamEnvironment(runtime="local")
     env.tables.create_temporary_view("times", env.from_collection([{"at": time} for time in _TIMES]))
     quoted = pattern.replace("'", "''")
-    rows = env.sql(f"SELECT DATE_FORMAT(`at`, '{quoted}') AS text FROM times").to_stream().collect()
-    assert [row["text"] for row in rows] == [None if time is None else format_time(time, pattern) for time in _TIMES]
+    texts = [None if time is None else format_time(time, pattern) for time in _TIMES]
+    assert written(env, f"SELECT DATE_FORMAT(`at`, '{quoted}') AS text FROM times") == texts
 
 
 def test_a_pattern_of_its_own_for_each_row() -> None:
     env = StreamEnvironment(runtime="local")
     rows = "(VALUES (TIMESTAMP '2024-03-01 12:34:56', 'yyyy'), (TIMESTAMP '2024-03-01 12:34:56', 'HH:mm')) AS t (a, p)"
-    assert [row["text"] for row in env.sql(f"SELECT DATE_FORMAT(a, p) AS text FROM {rows}").to_stream().collect()] == [
-        "2024",
-        "12:34",
-    ]
+    assert written(env, f"SELECT DATE_FORMAT(a, p) AS text FROM {rows}") == ["2024", "12:34"]
