@@ -235,6 +235,11 @@ def _pyflink(mode: str, folder: Path, parallelism: int, counters: Path) -> Comma
     return _python("flink", "pyflink_count.py", *arguments), environment
 
 
+def pyflink_queries(asked: str, answered: str) -> Sequence[str]:
+    """Asks Flink SQL for the queries of a file; `programs/pyflink_queries.py` says what is in both."""
+    return _python("flink", "pyflink_queries.py", asked, answered)
+
+
 def _bytewax(folder: Path, parallelism: int, counters: Path) -> Command:
     return _python("bytewax", "bytewax_count.py", str(folder), str(parallelism), str(counters)), {}
 
