@@ -41,7 +41,7 @@ _MANIFEST: Final = re.compile(rf"chk-(\d{{8,18}})/{re.escape(MANIFEST)}")
 _NUMBERED: Final = re.compile(r"chk-(\d{8,18})/[^/]+")
 _FILE: Final = re.compile(rf"(?:[^/]+/)?(?:{SHARED}|{DATA})/[0-9a-f]{{64}}-(\d+)-\d+-.+")
 _LOG_PART: Final = re.compile(r"(\d{8,18})-(\d{8,18})\.jsonl\.gz")
-_RULE: Final = "it must be relative, without '..', and of the characters A-Z a-z 0-9 . _ = - between slashes"
+_WHAT_A_PATH_IS: Final = "it must be relative, without '..', and of the characters A-Z a-z 0-9 . _ = - between slashes"
 _CLAIM: Final = re.compile(rf"{CLAIMS}/(\d{{8,18}})")
 
 
@@ -60,7 +60,7 @@ def check_path(path: str, where: str) -> str:
         'chk-00000042/manifest.json'
     """
     if len(path) > 1024 or not all(_SEGMENT.fullmatch(part) and part not in (".", "..") for part in path.split("/")):
-        raise CheckpointError(f"{where}: {path[:200]!r} is no path of a checkpoint's file: {_RULE}")
+        raise CheckpointError(f"{where}: {path[:200]!r} is no path of a checkpoint's file: {_WHAT_A_PATH_IS}")
     return path
 
 

@@ -70,18 +70,17 @@ class PartialLayout:
         """As in the aggregation."""
         return self.aggregation.grouped
 
-    def packed(self, table: pa.Table, rows: pa.Array, like: Batch, timestamps: pa.Int64Array | None) -> Batch:
-        """Accumulators as they travel.
+    def packed(self, table: pa.Table, rows: pa.Array, timestamps: pa.Int64Array | None) -> Batch:
+        """Accumulators as they travel, of rows without changelog kinds.
 
         Args:
             table: keys and accumulators.
             rows: how many rows each stands for.
-            like: has the changelog kinds of the rows, where each stands for itself.
             timestamps: of the rows.
         """
         columns = [rows if name == _COUNTS else table.column(name) for name in self.names]
         data = table_to_record_batch(pa.Table.from_arrays(columns, names=list(self.names)))
-        return Batch(data, timestamps, like.kinds, self.mark)
+        return Batch(data, timestamps, partials=self.mark)
 
     def lifted(self, batch: Batch) -> Batch:
         """Each of the user's rows as a partial aggregate of its own."""

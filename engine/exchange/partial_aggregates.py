@@ -139,7 +139,7 @@ class PartialMerger:
         cells.create(np.arange(end))
         cells.fold(numbers, table, lambda those: key_table.take(pa.array(some_row[those])))
         merged = beside(key_table.take(pa.array(some_row[found])), cells.read(found))
-        return self._layout.packed(merged, pa.array(rows[found]), batch, self._times(times, numbers, some_row, found))
+        return self._layout.packed(merged, pa.array(rows[found]), self._times(times, numbers, some_row, found))
 
     def _times(
         self, times: _Int64s | None, numbers: _Int64s, some_row: _Int64s, found: _Int64s

@@ -102,7 +102,8 @@ def encode(value: object) -> Json:
         case Mapping():
             return {_IS: "map", "of": [[encode(key), encode(one)] for key, one in value.items()]}
         case _ if is_dataclass(value) and type(value).__name__ in VALUES:
-            return {_IS: type(value).__name__, **{one.name: encode(getattr(value, one.name)) for one in fields(value)}}
+            members = {one.name: encode(getattr(value, one.name)) for one in fields(value)}
+            return {_IS: type(value).__name__, **members}
         case _:
             raise CodecError(f"a stimulus log cannot hold a {type(value).__name__}; list it in engine/job/codec.py")
 

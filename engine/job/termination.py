@@ -29,11 +29,12 @@ class Termination:
         """The handler of the signal.
 
         Raises:
-            SystemExit: always; whoever waits for the job ends it first.
+            SystemExit: the first time; whoever waits for jobs ends them first, and is not broken off by another one.
         """
-        self.received = True
-        self._meanwhile()
-        raise SystemExit(EXIT_CODE)
+        if not self.received:
+            self.received = True
+            self._meanwhile()
+            raise SystemExit(EXIT_CODE)
 
 
 def _is_default(handler: object) -> bool:
@@ -46,12 +47,17 @@ def termination(
 ) -> Iterator[Termination]:
     """Within, SIGTERM is a `SystemExit`; not in another thread than the main one.
 
+    One that stands within another is that one: all jobs that are waited for hear of the signal.
+
     Args:
         is_free: whether a handler that is there may be replaced; the program's own stays.
         meanwhile: as of `Termination`.
     """
     told = Termination(meanwhile)
     before = signal.getsignal(signal.SIGTERM)
+    if isinstance(outer := getattr(before, "__self__", None), Termination):
+        yield outer
+        return
     if not is_free(before):
         yield told
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from types import FrameType
 from typing import Any, Final
 
 from penstock.engine.clock import Clock
+from penstock.engine.job.termination import Termination
 from penstock.engine.task.chain import ChainLink
 
 _LOG = logging.getLogger(__name__)
@@ -63,27 +65,29 @@ class Interrupts:
         try:
             yield
         finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
-            came, self.pending = self.pending, None
+            with _none_comes():
+                for number, handler in previous.items():
+                    signal.signal(number, handler)
+                came, self.pending = self.pending, None
             if came is not None:
                 previous[came](came, None)
 
     def _install(self) -> dict[int, Callable[[int, FrameType | None], Any]]:
         """Handle the signals here; what handled them before."""
-        previous = {}
-        for number in _TOLD:
-            handler = signal.getsignal(number)
-            # One that the program ignores, or that ends the process, is none of ours.
-            if not callable(handler) or handler == self._handle_here:
-                continue
-            try:
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        handlers: dict[int, Any] = {int(number): signal.getsignal(number) for number in _TOLD}
+        previous = {number: handler for number, handler in handlers.items() if self._is_to_wait(number, handler)}
+        with _none_comes():
+            for number in previous:
                 signal.signal(number, self._handle_here)
-            except ValueError:
-                # Not the main thread.
-                break
-            previous[int(number)] = handler
         return previous
+
+    def _is_to_wait(self, number: int, handler: object) -> bool:
+        """Not what the program ignores, or what ends the process; of SIGTERM, only what suspends jobs."""
+        if number == signal.SIGTERM:
+            return isinstance(getattr(handler, "__self__", None), Termination)
+        return callable(handler) and handler != self._handle_here
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -121,6 +125,16 @@ class Interrupts:
             pass
         finally:
             self._waits = False
+
+
+@contextmanager
+def _none_comes() -> Iterator[None]:
+    """Within, no signal comes: it would find half of the handlers, and may end what changes them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TOLD)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _operator_at(frame: FrameType | None) -> str | None:

@@ -181,7 +181,8 @@ class TaskCheckpoints:
         """A checkpoint was triggered: a source injects the barrier, a task that has ended captures at once.
 
         Returns:
-            whether there can be a capture: not where a later one is of a task that has ended, or has left a source.
+            whether there can be a capture: not of a task that has ended and captured for a later checkpoint, nor of a
+            source that has given the barrier of one.
         """
         if self._is_settled(barrier.checkpoint) or barrier.checkpoint in self._expected:
             return True

@@ -13,7 +13,7 @@ from penstock.engine.patterns.rows import column_rules
 _MADE: Final = compiled_rules(
     column_rules,
     ("run", "held", "compacted"),
-    ("with_room", "resumes", "begins_at", "goes_on", "appends", "takes", "renumbered"),
+    ("with_room", "resumes", "begins_at", "goes_on", "appends", "takes"),
 )
 run: Final = _MADE["run"]
 held: Final = _MADE["held"]

@@ -14,8 +14,6 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.patterns.memory_rules import renumbered
-
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
 TIME, ANSWERS, NEXT, VARIABLE, FAILED, FAILED_IN = 0, 1, 2, 3, 4, 5
@@ -291,10 +289,16 @@ def held(memory: Memory) -> Int64s:
     return places
 
 
-def compacted(memory: Memory, is_kept: npt.NDArray[np.bool_]) -> Memory:
-    """Only what is under way; the rows that are kept stand in the same order."""
+def compacted(memory: Memory, is_kept: npt.NDArray[np.bool_], number: Int64s, old: Int64s) -> Memory:
+    """Only what is under way; the rows that are kept stand in the same order.
+
+    Args:
+        memory: the partitions.
+        is_kept: of each row.
+        number: of each row among those that are kept.
+        old: each row that is kept.
+    """
     slots = memory.slots.copy()
-    number, old = renumbered(is_kept)
     rows = np.empty((len(old), memory.rows.shape[1]), np.int64)
     for new in range(len(old)):
         for column in range(rows.shape[1]):

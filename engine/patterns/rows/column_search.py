@@ -103,9 +103,10 @@ class ColumnSearch:
         if self.rows < 2 * self._live + _MIN_GARBAGE:
             return None
         is_kept = self.held() >= 0
-        self._memory = self._rules.compacted(self._memory, is_kept)
+        kept: Int64s = np.flatnonzero(is_kept)
+        self._memory = self._rules.compacted(self._memory, is_kept, np.cumsum(is_kept) - 1, kept)
         self._live = self.rows
-        return np.flatnonzero(is_kept)
+        return kept
 
     @property
     def _rules(self) -> Any:

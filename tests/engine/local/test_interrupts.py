@@ -21,6 +21,7 @@ from penstock.connectors.datagen import DataGenSource, Sequence
 from penstock.connectors.files.sink import FileSink
 from penstock.engine.clock import ManualClock
 from penstock.engine.job.status import JobStatus
+from penstock.engine.job.termination import termination
 from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints
@@ -206,3 +207,57 @@ def test_a_thread_is_not_interrupted_and_holds_nothing() -> None:
 def _handler_while_held() -> object:
     with Interrupts("job").held():
         return signal.getsignal(signal.SIGINT)
+
+
+def test_a_job_that_is_waited_for_within_another_keeps_its_newest_checkpoint_too(tmp_path: Path) -> None:
+    outer, inner = (_program(tmp_path / name).submit(name) for name in ("outer", "inner"))
+    inner.checkpoint()
+    with pytest.raises(SystemExit), outer.attached(), inner.attached():
+        signal.raise_signal(signal.SIGTERM)
+    assert outer.status() is JobStatus.CANCELLED
+    _program(tmp_path / "inner").execute("inner", resume="latest")
+    assert sorted(pq.read_table(tmp_path / "inner" / "rows")["i"].to_pylist()) == list(range(ROWS))
+
+
+def test_a_job_is_suspended_though_its_process_is_told_to_end_twice(tmp_path: Path) -> None:
+    job = _program(tmp_path).submit("rows")
+    job.checkpoint()
+    suspend, told = job.suspend, []
+
+    def suspended() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        suspend()
+        told.append(job.status())
+
+    job.suspend = suspended  # type: ignore[method-assign]
+    with pytest.raises(SystemExit), job.attached():
+        signal.raise_signal(signal.SIGTERM)
+    assert told == [JobStatus.CANCELLED]
+
+
+def test_what_a_program_does_itself_when_it_is_told_to_end_does_not_wait() -> None:
+    heard: list[str] = []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("told to end"))
+    try:
+        with Interrupts("job").held():
+            signal.raise_signal(signal.SIGTERM)
+            heard.append("step")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == ["told to end", "step"]
+
+
+def test_one_that_comes_while_handlers_are_put_back_leaves_none_behind() -> None:
+    interrupts, here = Interrupts("job"), signal.getsignal(signal.SIGINT)
+    put_back = signal.signal
+
+    def interrupted(number: int, handler: Any) -> Any:
+        if handler is here:
+            signal.raise_signal(signal.SIGTERM)
+        return put_back(number, handler)
+
+    patched = pytest.MonkeyPatch.context()
+    with termination() as told, pytest.raises(SystemExit), patched as patch, interrupts.held():
+        patch.setattr(signal, "signal", interrupted)
+    assert told.received
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == (here, signal.SIG_DFL)
