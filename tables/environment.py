@@ -35,7 +35,7 @@ from penstock.tables.lower.uids import Placed, StatementUids
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.queries import Query
-from penstock.tables.parse.statement_parser import TOO_DEEP, parse_script, parse_statement
+from penstock.tables.parse.statement_parser import TOO_DEEP, parse_name, parse_script, parse_statement
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
@@ -235,12 +235,15 @@ class TableEnvironment:
     def ibis_table(self, name: str) -> ibis.Table:
         """A table or view of the catalog as a table of Ibis's (extra `ibis`), for expressions that `from_ibis` takes.
 
+        Args:
+            name: as in SQL; `from_ibis` looks it up again, in the database that is current then.
+
         Raises:
             SqlError: there is none by that name.
             GraphError: a column has a type that Ibis does not have.
             ConfigurationError: Ibis is not installed.
         """
-        return unbound_table(name, self.table(name).columns)
+        return unbound_table(parse_name(name), self.table(name).columns)
 
     def from_ibis(self, expression: ibis.Expr) -> Table:
         """The table of an expression of Ibis's (extra `ibis`), which is compiled to SQL.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.engine.errors import ConfigurationError, GraphError
@@ -33,15 +33,20 @@ _TYPES: Final = {
 """Kinds of SQL types that Ibis knows by a name alone."""
 
 
-def unbound_table(name: str, columns: Mapping[str, SqlType]) -> ibis.Table:
-    """A table of Ibis's that stands for the one which SQL calls `name`.
+def unbound_table(parts: Sequence[str], columns: Mapping[str, SqlType]) -> ibis.Table:
+    """A table of Ibis's that stands for one of SQL's.
+
+    Args:
+        parts: of its name: `[[catalog, ]database, ]table`.
+        columns: of its rows.
 
     Raises:
         ConfigurationError: Ibis is not installed.
         GraphError: a column has a type that Ibis does not have.
     """
     types = {column: _of_type(kind, column) for column, kind in columns.items()}
-    return _ibis().table(types, name=name)
+    catalog, database, name = [None] * (3 - len(parts)) + list(parts)
+    return _ibis().table(types, name=name, catalog=catalog, database=database)
 
 
 def compiled(expression: ibis.Expr) -> str:
@@ -49,37 +54,69 @@ def compiled(expression: ibis.Expr) -> str:
 
     Raises:
         ConfigurationError: Ibis is not installed, or this is no expression of its.
-        GraphError: Ibis cannot say it in Flink's SQL, or it holds data of its own.
+        GraphError: Ibis cannot say it in Flink's SQL, or it is not complete: a parameter, or data of its own.
     """
     ibis = _ibis()
     if not isinstance(expression, ibis.Expr):
         raise ConfigurationError(f"from_ibis takes an expression of Ibis's, not {expression!r}")
     operations: Any = importlib.import_module("ibis.expr.operations")
-    if expression.op().find(operations.InMemoryTable):
+    _check(expression.op(), operations)
+    try:
+        return str(ibis.to_sql(_with_types_of_ibis(expression, operations), dialect="flink"))
+    except Exception as error:  # Its compiler raises whatever it comes across.
+        raise GraphError(f"from_ibis: Ibis cannot say this in Flink's SQL: {error}; write this part as SQL") from error
+
+
+def _check(node: Any, operations: Any) -> None:
+    if node.find(operations.InMemoryTable):
         raise GraphError(
             "from_ibis: the expression holds a memtable, whose rows no query can name: give them a name by "
             "tables.create_temporary_view(name, env.from_collection(...)), and take tables.ibis_table(name)"
         )
-    try:
-        return str(ibis.to_sql(_with_whole_means(expression, operations), dialect="flink"))
-    except ibis.common.exceptions.IbisError as error:
-        raise GraphError(f"from_ibis: Ibis cannot say this in Flink's SQL: {error}; write this part as SQL") from error
+    if parameters := node.find(operations.ScalarParameter):
+        raise GraphError(
+            f"from_ibis: the expression holds ibis.param({str(parameters[0].dtype)!r}), which has no value: write the "
+            "value in its place"
+        )
+    for window in node.find(operations.WindowAggregate):
+        table = window.parent
+        if isinstance(table, operations.UnboundTable) and table.namespace.database:
+            raise GraphError(
+                f"from_ibis: a window is over {table.name!r} of the database {table.namespace.database!r}, which Ibis "
+                "leaves out: USE the database, and take ibis_table by the table's own name"
+            )
 
 
-def _with_whole_means(expression: ibis.Expr, operations: Any) -> ibis.Expr:
-    """The expression with means and variances of whole numbers as Ibis has them: SQL's are whole numbers, too."""
-    float64 = importlib.import_module("ibis.expr.datatypes").float64
+def _with_types_of_ibis(expression: ibis.Expr, operations: Any) -> ibis.Expr:
+    """The expression with casts where arithmetic of SQL has narrower types, or other numbers, than that of Ibis."""
+    types: Any = importlib.import_module("ibis.expr.datatypes")
+    aggregates = operations.Sum | operations.Mean | operations.StandardDev | operations.Variance
+    arithmetic = operations.Add | operations.Subtract | operations.Multiply | operations.Modulus
 
-    def of_floats(node: Any, changed: Mapping[str, Any] | None) -> Any:
+    def cast(node: Any, kind: Any) -> Any:
+        # Of literals and some functions, Ibis has wider types than SQL: only these are sure to be the same in both.
+        is_known = isinstance(node, operations.Cast) or isinstance(getattr(node, "rel", None), operations.UnboundTable)
+        return node if is_known and type(node.dtype) is type(kind) else operations.Cast(node, kind)
+
+    def typed(node: Any, changed: Mapping[str, Any] | None) -> Any:
+        kind = getattr(node, "dtype", types.null)
         node = node.__recreate__(changed) if changed else node
-        if (
-            isinstance(node, operations.Mean | operations.StandardDev | operations.Variance)
-            and node.arg.dtype.is_integer()
-        ):
-            return node.copy(arg=operations.Cast(node.arg, float64))
+        if isinstance(node, operations.FloorDivide):
+            if node.left.dtype.is_integer() and node.right.dtype.is_integer():
+                # `/` of whole numbers cuts off; of these decimals it is exact enough for the floor of any two BIGINTs.
+                whole = types.Decimal(19, 0)
+                node = node.copy(left=operations.Cast(node.left, whole), right=operations.Cast(node.right, whole))
+            return operations.Cast(node, kind)
+        if kind.is_integer() or kind.is_floating():
+            if isinstance(node, arithmetic):
+                # Once more, as Ibis has the sum of two that were made wider as wider still.
+                return cast(node.copy(left=cast(node.left, kind), right=cast(node.right, kind)), kind)
+            if isinstance(node, aggregates):
+                return node.copy(arg=cast(node.arg, kind))
         return node
 
-    return expression.op().replace(of_floats).to_expr()
+    # As a table it has the names of its columns already, in which casts would be seen.
+    return expression.as_table().op().replace(typed).to_expr()
 
 
 def _ibis() -> Any:

@@ -112,6 +112,23 @@ def parse_statement(text: str) -> s.Statement:
     return statement
 
 
+def parse_name(text: str) -> list[str]:
+    """The parts of a name, which may have catalog and database before it.
+
+    Raises:
+        SqlSyntaxError: it is none.
+
+    Example:
+        >>> parse_name("lake.raw.`odd name`")
+        ['lake', 'raw', 'odd name']
+    """
+    cursor = Cursor(SqlText(text))
+    name = cursor.name()
+    if not cursor.ended:
+        raise cursor.expected("nothing more behind the name")
+    return [part.name for part in name.parts]
+
+
 class StatementParser:
     """Takes statements from a text."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import ibis
@@ -21,6 +23,7 @@ from penstock.engine.errors import (
     SqlUnsupportedError,
     SqlValidationError,
 )
+from penstock.tables.ibis_queries import unbound_table
 
 ROWS = (
     "('ann', 3, TIMESTAMP '2024-01-02 03:04:05.678'), ('bob', 1, TIMESTAMP '2024-01-02 03:04:06'), "
@@ -77,12 +80,100 @@ def test_rows_are_filtered_computed_and_grouped(env: StreamEnvironment) -> None:
     assert given(env, clicks.n.sum()) == [(8,)]
 
 
-def test_means_and_variances_of_whole_numbers_are_those_of_ibis(env: StreamEnvironment) -> None:
+NUMBERS = """CREATE VIEW numbers AS
+    SELECT CAST(a AS TINYINT) AS i8, CAST(b AS SMALLINT) AS i16, c AS i32, d AS i64, CAST(e AS FLOAT) AS f32,
+        CAST(e AS DOUBLE) AS f64, e AS dec, f AS yes, g AS word, h AS `at`
+    FROM (VALUES
+        (100, 30000, 2000000000, 9007199254740993, 1.25, TRUE, 'ann', TIMESTAMP '2024-01-02 03:04:05.678'),
+        (-7, -30000, -1, -9223372036854775800, -2.75, FALSE, 'bob', TIMESTAMP '2023-01-02 03:04:06.789')
+    ) AS v (a, b, c, d, e, f, g, h)"""
+LONG = (9007199254740993, -9223372036854775800)
+EXPRESSIONS: dict[str, tuple[Callable[[ibis.Table], ibis.Expr], list[Any]]] = {
+    "a sum beyond INT": (lambda t: t.union(t).i32.sum(), [3999999998]),
+    "a sum beyond TINYINT": (lambda t: t.union(t).i8.sum(), [186]),
+    "a sum of some": (lambda t: t.i16.sum(where=t.i16 < 0), [-30000]),
+    "a sum of sums of SMALLINT": (lambda t: t.filter(t.yes).select(n=t.i16 + t.i16).n.sum(), [60000]),
+    "a sum of what is written": (lambda t: t.select(n=ibis.literal(2000000000, "int64")).n.sum(), [4000000000]),
+    "a sum of places": (lambda t: (t.word.find("n") * 3000000000).sum(), [0]),
+    "a sum of two sums": (lambda t: t.i32.sum() + t.i32.sum(), [3999999998]),
+    "a sum of booleans": (lambda t: t.yes.sum(), [1]),
+    "a sum of FLOATs": (lambda t: t.f32.sum(), [-1.5]),
+    "a sum of DECIMALs": (lambda t: t.dec.sum(), [Decimal("-1.50")]),
+    "a running sum": (lambda t: t.i32.sum().over(ibis.cumulative_window(order_by=t.at)), [-1, 1999999999]),
+    "INT + INT": (lambda t: t.i32 + t.i32, [-2, 4000000000]),
+    "INT * 2": (lambda t: t.i32 * 2, [-2, 4000000000]),
+    "-2 * INT": (lambda t: -2 * t.i32, [-4000000000, 2]),
+    "INT - INT": (lambda t: -t.i32 - t.i32, [-4000000000, 2]),
+    "INT * INT": (lambda t: t.i32 * t.i32, [1, 4 * 10**18]),
+    "TINYINT + TINYINT": (lambda t: t.i8 + t.i8, [-14, 200]),
+    "TINYINT * TINYINT * TINYINT": (lambda t: t.i8 * t.i8 * t.i8, [-343, 1000000]),
+    "TINYINT + BIGINT": (lambda t: t.i8 + t.i64, [LONG[1] - 7, LONG[0] + 100]),
+    "SMALLINT % 7": (lambda t: t.i16 % 7, [-5, 5]),
+    "INT + 1.5": (lambda t: t.i32 + 1.5, [0.5, 2000000001.5]),
+    "FLOAT - 1": (lambda t: t.f32 - 1, [-3.75, 0.25]),
+    "INT / 2": (lambda t: t.i32 / 2, [-0.5, 1e9]),
+    "INT // 2": (lambda t: t.i32 // 2, [-1, 1000000000]),
+    "TINYINT // -2": (lambda t: t.i8 // -2, [-50, 3]),
+    "BIGINT // 2": (lambda t: t.i64 // 2, [LONG[1] // 2, LONG[0] // 2]),
+    "BIGINT // 1": (lambda t: t.i64 // 1, [LONG[1], LONG[0]]),
+    "-1 // the greatest BIGINT": (lambda t: ibis.least(t.i8, -1) // (2**63 - 1), [-1, -1]),
+    "DOUBLE // 2": (lambda t: t.f64 // 2, [-2, 0]),
+    "DECIMAL // 2": (lambda t: t.dec // 2, [-2, 0]),
+    "(n * 2) // 3 * 4 // -5": (lambda t: (t.i8 * 2) // 3 * 4 // -5, [-53, 4]),
+    "means of whole numbers": (lambda t: t.i32.mean(), [999999999.5]),
+    "means of booleans": (lambda t: t.yes.mean(), [0.5]),
+    "variances of booleans": (lambda t: t.yes.var(how="pop"), [0.25]),
+    "standard deviations": (lambda t: t.i8.std(how="pop"), [53.5]),
+    "means of FLOATs": (lambda t: t.f32.mean(), [-0.75]),
+    "of a group": (lambda t: t.group_by(k=t.i32 * 2).agg(n=_.i32.sum() * 2).filter(_.n > 0).n, [4000000000]),
+    "powers": (lambda t: t.i8**2, [49.0, 10000.0]),
+    "floors": (lambda t: t.f64.floor(), [-3, 1]),
+    "rounded": (lambda t: t.f64.round(), [-3, 1]),
+    "absolute": (lambda t: t.i16.abs(), [30000, 30000]),
+    "one of two": (lambda t: t.yes.ifelse(t.i8, t.i32), [-1, 100]),
+    "any": (lambda t: t.yes.any(), [True]),
+    "all": (lambda t: t.yes.all(), [False]),
+    "lengths": (lambda t: t.word.length(), [3, 3]),
+    "days": (lambda t: t["at"].date(), [dt.date(2023, 1, 2), dt.date(2024, 1, 2)]),
+    "counts": (lambda t: t.word.nunique() + t.count(), [4]),
+    "ranks": (lambda t: ibis.rank().over(order_by=t.i32), [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_values_and_types_are_those_of_ibis(env: StreamEnvironment, name: str) -> None:
+    env.sql(NUMBERS)
+    made, values = EXPRESSIONS[name]
+    expression = made(env.tables.ibis_table("numbers"))
+    table = env.tables.from_ibis(expression)
+    wanted = expression.as_table().schema()
+    assert list(table.columns) == list(wanted)
+    kinds = unbound_table(["any"], table.columns).schema().types
+    assert [kind(nullable=True) for kind in kinds] == [kind(nullable=True) for kind in wanted.types]
+    assert [row[0] for row in given(env, expression)] == values
+
+
+def test_a_mean_of_means_is_that_of_ibis(env: StreamEnvironment) -> None:
     clicks = env.tables.ibis_table("clicks")
     by_name = clicks.group_by("name").agg(mean=_.n.mean(), spread=_.n.var(how="pop"))
     assert given(env, by_name) == [("ann", 3.5, 0.25), ("bob", 1.0, 0.0)]
-    # One within the other.
     assert given(env, by_name.agg(mean=_.mean.mean(), spread=_.spread.mean())) == [(2.25, 0.125)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["`odd name`", "`a``b`", "`a.b`", "default_catalog.default_database.c", "other.`a.b`", "lake.raw.c"],
+)
+def test_a_table_is_had_by_any_name_of_sql(env: StreamEnvironment, name: str) -> None:
+    env.sql("CREATE DATABASE other")
+    env.sql("CREATE CATALOG lake WITH ('type' = 'generic_in_memory', 'default-database' = 'raw')")
+    env.sql(f"CREATE VIEW {name} AS SELECT * FROM clicks")
+    assert given(env, env.tables.ibis_table(name).n.sum()) == [(8,)]
+
+
+def test_what_is_no_name_is_told(env: StreamEnvironment) -> None:
+    with pytest.raises(SqlSyntaxError, match="expected nothing more behind the name, but there is 'AS'"):
+        env.tables.ibis_table("clicks AS c")
 
 
 def test_tables_are_joined_united_and_ranked(env: StreamEnvironment) -> None:
@@ -107,11 +198,20 @@ def test_windows_are_over_event_time(env: StreamEnvironment) -> None:
     by_window = visits.window_by(visits.at).tumble(size=ibis.interval(seconds=2)).agg(by=["name"], visits=_.count())
     assert given(env, by_window) == [(dt.datetime(2024, 1, 2, 3, 4, 4), dt.datetime(2024, 1, 2, 3, 4, 6), "ann", 2)]
 
+    visits = env.tables.ibis_table("default_database.visits")
+    by_window = visits.window_by(visits.at).tumble(size=ibis.interval(seconds=2)).agg(visits=_.count())
+    with pytest.raises(GraphError, match="a window is over 'visits' of the database 'default_database'"):
+        env.tables.from_ibis(by_window)
+
 
 def test_what_ibis_cannot_say_in_sql_is_told(env: StreamEnvironment) -> None:
     clicks = env.tables.ibis_table("clicks")
     with pytest.raises(GraphError, match=r"Ibis cannot say this in Flink's SQL: .*'Median'"):
         env.tables.from_ibis(clicks.n.median())
+    with pytest.raises(GraphError, match=r"TimestampUnit.MICROSECOND: 'us'> unit is not supported"):
+        env.tables.from_ibis(clicks.n.as_timestamp("us"))
+    with pytest.raises(GraphError, match=r"holds ibis.param\('int32'\), which has no value: write the value"):
+        env.tables.from_ibis(clicks.filter(clicks.n > ibis.param("int32")))
     with pytest.raises(GraphError, match="holds a memtable"):
         env.tables.from_ibis(InMemoryTable("rows", {"a": "int64"}, Rows([1])).to_expr())
     with pytest.raises(ConfigurationError, match="an expression of Ibis's, not 'SELECT 1'"):
