@@ -13,8 +13,11 @@ import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, WatermarkStatus
+from penstock.engine.errors import StateError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.snapshot import OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +44,19 @@ class ClockTimeSpec(OperatorSpec):
 
 
 class ClockTime(Operator):
-    """Keeps nothing but the last watermark: the end of the input makes no time pass."""
+    """Keeps nothing but the last watermark, also in snapshots: the end of the input makes no time pass."""
 
     def __init__(self, spec: ClockTimeSpec) -> None:
         self._spec = spec
         self._watermark = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
-        self._clock = context.clock
+        self._where, self._clock = context.where, context.clock
         # At once: behind a savepoint there may be rows whose time has come meanwhile.
         self._due: int | None = self._clock.now_ms()
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        # A clock that is set back makes no row late.
+        # A clock that is set back, or behind that of the run before, makes no row late.
         now = max(self._clock.now_ms(), self._watermark + 1)
         out.collect(Batch(batch.data, pa.array(np.full(batch.num_rows, now, np.int64)), batch.kinds))
 
@@ -75,3 +78,21 @@ class ClockTime(Operator):
         if now_ms - 1 > self._watermark:
             self._watermark = now_ms - 1
             out.broadcast(Watermark(self._watermark))
+
+    def capture(self, request: CaptureRequest) -> OperatorCapture:
+        return OperatorCapture({}, self._watermark)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Go on from the watermark of the subtask that had come furthest.
+
+        Raises:
+            StateError: the state is that of a window of PROCTIME, which had the operator's place in earlier versions.
+        """
+        if snapshot.tables:
+            raise StateError(
+                f"{self._where}: the saved state ({', '.join(sorted(snapshot.tables))}) is that of windows of PROCTIME "
+                "as an earlier version kept them; let that version go on, or drop the rows of windows that were open "
+                "by savepoints.modify(...).remove_operator(uid)"
+            )
+        # Rows of any subtask may come here, and those behind have seen its watermarks.
+        self._watermark = snapshot.furthest

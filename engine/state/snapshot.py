@@ -88,12 +88,14 @@ class OperatorSnapshot:
             restore, which is more than Flink keeps.
         ahead: after a rescale, the key groups of the old subtasks that had come further, and how far each had. Not
             kept in storage.
+        furthest: after a restore, the largest watermark of all old subtasks. Not kept in storage.
         held: keyed state that the operator has made itself, in the place of those tables; see `OperatorSpec.hold`.
     """
 
     tables: Mapping[str, StateTable] = field(default_factory=dict)
     watermark: int = MIN_TIMESTAMP
     ahead: tuple[tuple[range, int], ...] = ()
+    furthest: int = MIN_TIMESTAMP
     held: Any = None
 
 
@@ -187,13 +189,14 @@ def share(
         if data.num_rows:
             tables[name] = StateTable(redistribution, data)
     held = [snapshot.watermark for snapshot in snapshots]
+    furthest = max(held, default=MIN_TIMESTAMP)
     if len(held) == parallelism:
-        return OperatorSnapshot(tables, held[subtask])
+        return OperatorSnapshot(tables, held[subtask], furthest=furthest)
     # With the smallest of all, no punctual row is late.
     smallest = min(held, default=MIN_TIMESTAMP)
     groups = [key_group_range(old, len(held), max_parallelism) for old in range(len(held))]
     ahead = tuple((own, watermark) for own, watermark in zip(groups, held, strict=True) if watermark > smallest)
-    return OperatorSnapshot(tables, smallest, ahead)
+    return OperatorSnapshot(tables, smallest, ahead, furthest)
 
 
 def _share_table(

@@ -47,10 +47,7 @@ def assigner(spec: WindowSpec) -> AlignedWindows | CumulativeWindows | SessionWi
 
 def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     """Rows with their windows."""
-    spec, stream = node.window, lowering.stream(node.input)
-    if spec.time is TimeAttribute.PROCTIME:
-        stream = by_clock(stream, *_ticks(spec))
-        spec = replace(spec, time=TimeAttribute.ROWTIME)
+    stream, spec = _in_event_time(lowering.stream(node.input), node.window)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)
@@ -66,6 +63,13 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
 def by_clock(stream: DataStream, period_ms: int, offset_ms: int = 0) -> DataStream:
     """The rows with the time of the clock as event time, and watermarks that follow it."""
     return stream._add(ClockTimeSpec(period_ms, offset_ms), stream.schema, timed=True)
+
+
+def _in_event_time(stream: DataStream, spec: WindowSpec) -> tuple[DataStream, WindowSpec]:
+    """The rows and their windows, which are of event time: that of the clock where they were of PROCTIME."""
+    if spec.time is not TimeAttribute.PROCTIME:
+        return stream, spec
+    return by_clock(stream, *_ticks(spec)), replace(spec, time=TimeAttribute.ROWTIME)
 
 
 def _ticks(spec: WindowSpec) -> tuple[int, int]:
@@ -104,10 +108,9 @@ def lower_window_aggregate(lowering: Lowering, node: p.WindowAggregate) -> DataS
     before = tuple(p.Column(name, kind) for name, kind in zip(names, kinds, strict=True))
     stream = lowering.projected(lowering.stream(node.input), expressions, before)
     spec = node.window
-    if spec.time is TimeAttribute.PROCTIME and spec.kind is not WindowKind.SESSION:
-        # Only windows of event time are aggregated column by column.
-        stream = by_clock(stream, *_ticks(spec))
-        spec = replace(spec, time=TimeAttribute.ROWTIME)
+    if spec.kind is not WindowKind.SESSION:
+        # Sessions of PROCTIME have timers at their very ends; watermarks would come up to TICK_MS later.
+        stream, spec = _in_event_time(stream, spec)
     windows = assigner(spec)
     windowed = stream.key_by(*keys.names).window(windows) if keys.names else stream.window_all(windows)
     aggregated = windowed._aggregate_named(aggregates.aggregates, None, None)

@@ -353,26 +353,36 @@ _UNTIL_ALL_IS_THROUGH = 300
 
 
 def run_by_clock(
-    program: Mapping[str, Any], folder: Path, until: int = _UNTIL_ALL_IS_THROUGH
+    program: Mapping[str, Any],
+    folder: Path,
+    until: int = _UNTIL_ALL_IS_THROUGH,
+    behind_ms: int = 0,
+    parallelism: tuple[int, int] = (1, 1),
 ) -> tuple[Outcome, Outcome]:
     """The same, of a program of two halves with windows of the clock: it moves when all rows of a half have come.
 
     Args:
         until: how often sources are asked for more before.
+        behind_ms: by how much the clock of the second half begins before the end of the first.
+        parallelism: of each half.
     """
     clock, savepoint, outcomes = ManualClock(_NOW_MS), None, []
-    for halves in (("dataBeforeRestore",), ("dataBeforeRestore", "dataAfterRestore")):
+    for halves, width in zip(
+        (("dataBeforeRestore",), ("dataBeforeRestore", "dataAfterRestore")), parallelism, strict=True
+    ):
         kept = checkpoints("5m", str(folder / "checkpoints"))
-        env = StreamEnvironment(runtime="local", parallelism=1, checkpoints=kept, max_batch_rows=1, clock=clock)
+        env = StreamEnvironment(runtime="local", parallelism=width, checkpoints=kept, max_batch_rows=1, clock=clock)
         given = prepared(program, env, halves, held=True)
         job = env.submit(savepoint=savepoint)
-        for _ in range(2):
+        # Where the clock goes back, all must have seen how far it had come: rows that meet have one time then.
+        for seconds in (60.0, 60.0) if not behind_ms else (60.0, 60.0, 0.0):
             WAITING.clear()
             while any(WAITING[id(table)] < until for table in given.tables):
                 job.pump(0.01)
-            clock.advance(60.0)
+            clock.advance(seconds)
         savepoint = job.stop(str(folder / "savepoint"))
         outcomes.append(Outcome({name: list(rows) for name, rows in RECORDED.items()}))
+        clock = ManualClock(clock.now_ms() - behind_ms)
     return outcomes[0], outcomes[1]
 
 

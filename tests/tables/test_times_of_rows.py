@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.tables.own_programs import at, sink, source
 from tests.tables.programs import check, run, run_by_clock
 
@@ -28,7 +30,8 @@ def _program(name: str, tables: Sequence[Any], cases: Sequence[_Case]) -> dict[s
     return {"id": name, "class": "Windows", "run": steps}
 
 
-def test_windows_and_joins_by_the_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind_ms", [0, 70_000])
+def test_windows_and_joins_by_the_clock(behind_ms: int, tmp_path: Path) -> None:
     words, others = _TUMBLE.format("words"), _TUMBLE.format("others")
     cases: list[_Case] = [
         (
@@ -77,9 +80,31 @@ def test_windows_and_joins_by_the_clock(tmp_path: Path) -> None:
             ["1.0, 2", "2.0, 1", "3.0, 1"],
             ["5.0, 1", "10.0, 1"],
         ),
+        (
+            ["k STRING", "c BIGINT"],
+            "SELECT k, COUNT(*) FROM words GROUP BY k, TUMBLE(p, INTERVAL '10' SECOND)",
+            ["a, 3", "b, 1"],
+            ["a, 1", "c, 1"],
+        ),
     ]
     program = _program("by-proc-time", (_WORDS, _OTHERS), cases)
-    before, after = run_by_clock(program, tmp_path, 100)
+    before, after = run_by_clock(program, tmp_path, 100, behind_ms)
+    check(program, {"Before": before, "After": after})
+
+
+@pytest.mark.parametrize("parallelism", [(1, 3), (3, 2)])
+def test_rescaled_on_a_clock_that_is_behind_no_row_is_late(parallelism: tuple[int, int], tmp_path: Path) -> None:
+    window, results = "TUMBLE(p, INTERVAL '10' SECOND)", (["a, 3", "b, 1"], ["a, 1", "c, 1"])
+    cases: list[_Case] = [
+        (["k STRING", "c BIGINT"], f"SELECT k, COUNT(*) FROM words GROUP BY k, {window}", *results),
+        (
+            ["k STRING", "c BIGINT"],
+            f"SELECT k, COUNT(*) FROM {_TUMBLE.format('words')} GROUP BY k, window_start, window_end",
+            *results,
+        ),
+    ]
+    program = _program("by-proc-time", (_WORDS,), cases)
+    before, after = run_by_clock(program, tmp_path, 300, 70_000, parallelism)
     check(program, {"Before": before, "After": after})
 
 

@@ -108,3 +108,9 @@ def test_a_table_without_chunks_is_a_keyed_table_without_rows() -> None:
 def test_event_time_resumes_from_the_least_watermark() -> None:
     assert share([OperatorSnapshot({}, 7), OperatorSnapshot({}, 5)], 0, 1, GROUPS).watermark == 5
     assert share([], 0, 1, GROUPS) == OperatorSnapshot({}, MIN_TIMESTAMP)
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_all_know_how_far_event_time_had_come(parallelism: int) -> None:
+    old = [OperatorSnapshot({}, 7), OperatorSnapshot({}, 5)]
+    assert {share(old, index, parallelism, GROUPS).furthest for index in range(parallelism)} == {7}
