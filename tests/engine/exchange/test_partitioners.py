@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -93,10 +95,29 @@ def test_rows_keep_their_timestamps_and_kinds(partitioner: Partitioner) -> None:
 
 @pytest.mark.parametrize("partitioner", [Hash(("n",)), HashChanges(("n",))])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_rows_by_key_leave_the_rest_of_what_they_were_cut_from_behind(partitioner: Partitioner, rows: int) -> None:
-    few = numbers(range(100_000)).slice(50_000, rows)
-    for _, part in splitter(partitioner, 3)(few):
-        assert part.data.get_total_buffer_size() < 1000
+@pytest.mark.parametrize("large", ["data", "timestamps", "kinds"])
+def test_rows_by_key_leave_the_rest_of_what_they_were_cut_from_behind(
+    partitioner: Partitioner, rows: int, large: str
+) -> None:
+    few, many = (_full(size).slice(0, rows) for size in (rows, 1_000_000))
+    for _, part in splitter(partitioner, 3)(replace(few, **{large: getattr(many, large)})):
+        assert part.timestamps is not None
+        assert part.kinds is not None
+        held = (one.get_total_buffer_size() for one in (part.data, part.timestamps, part.kinds))
+        assert sum(held) < 1000
+
+
+@pytest.mark.parametrize("partitioner", [Hash(("n",)), HashChanges(("n",))])
+def test_a_row_by_key_that_holds_little_is_not_copied(partitioner: Partitioner) -> None:
+    row = _full(3).slice(1, 1)
+    ((_, part),) = splitter(partitioner, 3)(row)
+    assert part is row
+
+
+def _full(rows: int) -> Batch:
+    """Rows with timestamps and kinds."""
+    zeros = np.zeros(rows, np.int64)
+    return Batch(pa.record_batch({"n": zeros}), pa.array(zeros), pa.array(zeros.astype(np.int8)))
 
 
 # Evenness
