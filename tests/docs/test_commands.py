@@ -16,6 +16,7 @@ from penstock.console.command_line import _app
 from penstock.console.output import Output
 from penstock.testing import chaos
 from penstock.testing.connector_suite import TransactionalSinkSuite
+from penstock.web.serve import DEFAULT_PORT
 from tests.docs.commands import ROOT, blocks, commands
 from tests.docs.test_sql_pages import NAMES as SQL_PAGES
 
@@ -35,6 +36,7 @@ _OTHERS: Final = {
     "ray",
 }
 """Whose arguments are not ours; what they name of this repository is looked at."""
+_DEPLOY: Final = ROOT / "deploy"
 _OURS: Final = re.compile(r"(?:deploy|docs|examples|scripts|perf|tests)/[\w./-]+")
 
 
@@ -74,14 +76,28 @@ def test_targets_extras_and_files_that_commands_name_are_there() -> None:
                 assert set(wanted[1].split(",")) <= set(extras), command
 
 
-@pytest.mark.parametrize("page", ["configuration", "console", "deployment"])
-def test_files_of_settings_are_read(page: str) -> None:
+def test_settings_of_the_page_on_configuration_are_there() -> None:
+    assert set(_flat(_yaml("configuration"))) <= set(KEYS)
+
+
+def test_values_of_the_page_on_deployment_are_those_of_the_chart() -> None:
+    shown, values = _yaml("deployment"), yaml.safe_load((_DEPLOY / "helm" / "penstock" / "values.yaml").read_text())
+    assert set(shown) <= set(values)
+    assert set(shown["settings"]) <= set(KEYS)
+
+
+def test_prometheus_is_told_of_the_console_as_in_the_file_that_is_shipped() -> None:
+    (shown,) = _yaml("console")["scrape_configs"]
+    (shipped,) = yaml.safe_load((_DEPLOY / "monitoring" / "prometheus.yml").read_text())["scrape_configs"]
+    assert set(shown) <= set(shipped)
+    assert shown["honor_labels"] is shipped["honor_labels"]
+    assert shown["static_configs"] == [{"targets": [f"127.0.0.1:{DEFAULT_PORT}"]}]
+
+
+def _yaml(page: str) -> Any:
+    """What the block of a page says."""
     (text,) = [text for language, text in blocks(ROOT / "docs" / f"{page}.md") if language == "yaml"]
-    read = yaml.safe_load(text)
-    settings = {"configuration": _flat(read), "deployment": read.get("settings")}.get(page, {})
-    assert set(settings) <= set(KEYS)
-    values = yaml.safe_load((ROOT / "deploy" / "helm" / "penstock" / "values.yaml").read_text())
-    assert page != "deployment" or set(read) <= set(values)
+    return yaml.safe_load(text)
 
 
 def test_no_block_is_of_a_kind_that_nobody_looks_at() -> None:
