@@ -13,11 +13,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
 from typing import Final
 
 from penstock.actors.embedded import is_embedded, is_lost
-from penstock.engine.job.termination import EXIT_CODE, Termination
+from penstock.engine.job.termination import EXIT_CODE, ProcessEnd, Termination, ends_process
 from penstock.engine.job.termination import termination as engine_termination
 
 _LOOK_SECONDS: Final = 0.1
@@ -40,17 +39,12 @@ def as_signalled() -> Iterator[None]:
             raise
         raise SystemExit(EXIT_CODE) from None
     if threading.current_thread() is threading.main_thread() and _is_of_ray(signal.getsignal(signal.SIGTERM)):
-        signal.signal(signal.SIGTERM, _end)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    _end_with_cluster()
-    raise SystemExit(EXIT_CODE)
+        signal.signal(signal.SIGTERM, ProcessEnd(_end_with_cluster).receive)
 
 
 def _is_free(handler: object) -> bool:
     """Whether nobody has a handler that does more than to end the process."""
-    return handler in (signal.SIG_DFL, _end) or _is_of_ray(handler)
+    return ends_process(handler) or _is_of_ray(handler)
 
 
 def _is_of_ray(handler: object) -> bool:

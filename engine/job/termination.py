@@ -14,36 +14,56 @@ from typing import Final
 EXIT_CODE: Final = 128 + signal.SIGTERM
 
 
-class Termination:
-    """Whether the process was told to end.
+class ProcessEnd:
+    """A handler of SIGTERM that does nothing but end the process.
 
     Args:
-        meanwhile: is called as soon as it is.
+        meanwhile: is called before.
     """
 
     def __init__(self, meanwhile: Callable[[], None]) -> None:
-        self.received = False
         self._meanwhile = meanwhile
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """The handler of the signal.
+        """The handler.
+
+        Raises:
+            SystemExit: always.
+        """
+        self._meanwhile()
+        raise SystemExit(EXIT_CODE)
+
+
+class Termination(ProcessEnd):
+    """Ends the process, too, and says to who waits for jobs that it was told to.
+
+    Args:
+        meanwhile: as there.
+    """
+
+    def __init__(self, meanwhile: Callable[[], None]) -> None:
+        super().__init__(meanwhile)
+        self.received = False
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """The handler.
 
         Raises:
             SystemExit: the first time; whoever waits for jobs ends them first, and is not broken off by another one.
         """
         if not self.received:
             self.received = True
-            self._meanwhile()
-            raise SystemExit(EXIT_CODE)
+            super().receive(number, frame)
 
 
-def _is_default(handler: object) -> bool:
-    return handler == signal.SIG_DFL
+def ends_process(handler: object) -> bool:
+    """Whether a handler of SIGTERM does no more than that."""
+    return handler == signal.SIG_DFL or isinstance(getattr(handler, "__self__", None), ProcessEnd)
 
 
 @contextmanager
 def termination(
-    is_free: Callable[[object], bool] = _is_default, meanwhile: Callable[[], None] = lambda: None
+    is_free: Callable[[object], bool] = ends_process, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Termination]:
     """Within, SIGTERM is a `SystemExit`; not in another thread than the main one.
 

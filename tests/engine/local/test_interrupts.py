@@ -21,7 +21,7 @@ from penstock.connectors.datagen import DataGenSource, Sequence
 from penstock.connectors.files.sink import FileSink
 from penstock.engine.clock import ManualClock
 from penstock.engine.job.status import JobStatus
-from penstock.engine.job.termination import termination
+from penstock.engine.job.termination import ProcessEnd, termination
 from penstock.engine.local.interrupts import InterruptibleClock, Interrupts
 from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints
@@ -261,3 +261,15 @@ def test_one_that_comes_while_handlers_are_put_back_leaves_none_behind() -> None
         patch.setattr(signal, "signal", interrupted)
     assert told.received
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == (here, signal.SIG_DFL)
+
+
+def test_a_job_is_suspended_where_its_process_would_only_have_ended(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGTERM, ProcessEnd(lambda: None).receive)
+    try:
+        job = _program(tmp_path).submit("rows")
+        job.checkpoint()
+        with pytest.raises(SystemExit), job.attached():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _program(tmp_path).execute("rows", resume="latest")
