@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -74,13 +73,15 @@ class Interrupts:
 
     def _install(self) -> dict[int, Callable[[int, FrameType | None], Any]]:
         """Handle the signals here; what handled them before."""
-        if threading.current_thread() is not threading.main_thread():
-            return {}
         handlers: dict[int, Any] = {int(number): signal.getsignal(number) for number in _TOLD}
         previous = {number: handler for number, handler in handlers.items() if self._is_to_wait(number, handler)}
-        with _none_comes():
-            for number in previous:
-                signal.signal(number, self._handle_here)
+        try:
+            with _none_comes():
+                for number in previous:
+                    signal.signal(number, self._handle_here)
+        except ValueError:
+            # Not the main thread.
+            return {}
         return previous
 
     def _is_to_wait(self, number: int, handler: object) -> bool:
