@@ -21,7 +21,7 @@ _Counts: TypeAlias = "npt.NDArray[np.int64]"
 _Shares: TypeAlias = "npt.NDArray[np.float64]"
 Place: TypeAlias = "tuple[int, int]"
 _COUNTS: Final = ("rows_in", "rows_out", "bytes_out", "messages_out", "late_rows", "splits", "watermark")
-_TIMES: Final = ("busy", "blocked", "idle", "alignment_ms", "sync_ms")
+_TIMES: Final = ("busy", "blocked", "idle", "alignment_ms", "sync_ms", "start_delay_ms")
 _RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle")
 _WITH_RATES: Final = 3
 """So many of the counts, and of the times, come first and have rates."""
@@ -133,7 +133,8 @@ class Columns:
 
 def _row(one: SubtaskMetrics) -> tuple[tuple[int, ...], tuple[float, ...]]:
     operators, output = one.operators, one.output
-    times = (one.busy_seconds, one.blocked_seconds, one.idle_seconds, one.alignment_ms, one.sync_ms)
+    spent = (one.busy_seconds, one.blocked_seconds, one.idle_seconds)
+    times = (*spent, one.alignment_ms, one.sync_ms, one.start_delay_ms)
     if not operators:
         return (0, 0, output.bytes_sent, output.messages_sent, 0, one.gate.splits, MIN_TIMESTAMP), times
     first, last = operators[0][1], operators[-1][1]
@@ -212,7 +213,7 @@ class Subtasks(Sequence[SubtaskView]):
         return self._column(name).sum().item()
 
     def most(self, name: str) -> float:
-        """A counter or a time: the most that one of them has; also `alignment_ms` and `sync_ms`."""
+        """A counter or a time: the most that one of them has; also `alignment_ms`, `sync_ms`, `start_delay_ms`."""
         return float(self._column(name).max(initial=0))
 
     def rate(self, name: str) -> float:

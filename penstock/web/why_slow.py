@@ -18,6 +18,10 @@ _BUSY: Final = 0.8
 _SKEWED: Final = 1.0
 """The fullest subtask gets twice what the others get on average."""
 _LONG_CHECKPOINT_SHARE: Final = 0.5
+_RECENT: Final = 5
+_ENOUGH: Final = 3
+_MUCH_STATE: Final = 32_000_000
+"""Bytes of state a second: a busy task that encodes so much for its checkpoints lacks the time for rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +93,9 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
             most.subtask,
             figures,
         )
-    if (share := _checkpoint_share(view)) >= _LONG_CHECKPOINT_SHARE and not held_up:
-        return Reason(
-            "checkpoint",
-            f"A checkpoint is under way {share:.0%} of the time: make its interval longer, or its state smaller.",
-            task.info.id,
-            None,
-            (*figures, ("checkpoint_share", round(share, 3))),
-        )
+    recent = _Checkpoints(view)
+    if not held_up and recent.share >= _LONG_CHECKPOINT_SHARE and recent.keep_busy(task):
+        return recent.to_blame(task.info.id, figures)
     is_last = not any(one.task == task.info.id for other in view.tasks for one in other.info.inputs)
     if held_up and is_last and busiest.rates.busy < _BUSY:
         return Reason(
@@ -108,8 +107,9 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
             figures,
         )
     kind = "slow-sink" if is_last and held_up else "source" if not task.info.inputs else "busy"
+    less_work = ", or less work a row," if len(task.info.operators) > 1 else ""
     help_text = (
-        "it reads as fast as it can: more splits and a higher parallelism would help"
+        f"it reads as fast as it can: more splits and a higher parallelism{less_work} would help"
         if kind == "source"
         else "a higher parallelism, or less work a row, would help"
     )
@@ -123,12 +123,9 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
 
 
 def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
-    if (share := _checkpoint_share(view)) >= _LONG_CHECKPOINT_SHARE:
-        return Reason(
-            "checkpoint",
-            f"A checkpoint is under way {share:.0%} of the time: make its interval longer, or its state smaller.",
-            figures=(("checkpoint_share", round(share, 3)),),
-        )
+    recent = _Checkpoints(view)
+    if recent.working_share(tasks) >= _LONG_CHECKPOINT_SHARE:
+        return recent.to_blame()
     busiest = max(tasks, key=lambda task: task.subtasks.highest("busy"))
     share = busiest.subtasks.highest("busy")
     figures = (("busiest", round(share, 3)),)
@@ -144,14 +141,44 @@ def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
     )
 
 
-def _checkpoint_share(view: JobView) -> float:
-    """How much of the time between the last triggers a checkpoint was under way; 0 where there are too few."""
-    history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
-    recent = history[-5:]
-    if len(recent) < 3:
-        return 0.0
-    span = recent[-1].triggered_ms + recent[-1].duration_ms - recent[0].triggered_ms
-    return min(1.0, sum(one.duration_ms for one in recent) / span) if span > 0 else 0.0
+class _Checkpoints:
+    """The last checkpoints of a job, and what they cost; nothing where there are too few."""
+
+    def __init__(self, view: JobView) -> None:
+        history = view.info.checkpoints.history if view.info.checkpoints is not None else ()
+        self._recent = history[-_RECENT:] if len(history) >= _ENOUGH else ()
+        self._span_ms = 0.0
+        if self._recent:
+            self._span_ms = history[-1].triggered_ms + history[-1].duration_ms - self._recent[0].triggered_ms
+        self._took_ms = sum(one.duration_ms for one in self._recent)
+
+    @property
+    def share(self) -> float:
+        """How much of the time between the triggers one was under way."""
+        return min(1.0, self._took_ms / self._span_ms) if self._span_ms > 0 else 0.0
+
+    def working_share(self, tasks: Sequence[TaskView]) -> float:
+        """The same without what their barriers waited, for tasks that were at work on rows."""
+        if self._took_ms <= 0:
+            return 0.0
+        waited = max(task.subtasks.most("start_delay_ms") + task.subtasks.most("alignment_ms") for task in tasks)
+        return self.share * max(0.0, 1 - waited * len(self._recent) / self._took_ms)
+
+    def keep_busy(self, task: TaskView) -> bool:
+        """Whether it is them that a busy task works for: its rows wait for captures, or it encodes much state."""
+        captures_ms = task.subtasks.most("sync_ms") * len(self._recent)
+        written = sum(one.bytes_written for one in self._recent)
+        return captures_ms >= _LONG_CHECKPOINT_SHARE * self._span_ms or written * 1000 >= _MUCH_STATE * self._span_ms
+
+    def to_blame(self, task: int | None = None, figures: Sequence[tuple[str, float]] = ()) -> Reason:
+        """Say so."""
+        return Reason(
+            "checkpoint",
+            f"A checkpoint is under way {self.share:.0%} of the time: make its interval longer, or its state smaller.",
+            task,
+            None,
+            (*figures, ("checkpoint_share", round(self.share, 3))),
+        )
 
 
 def _names(tasks: Sequence[TaskView]) -> str:

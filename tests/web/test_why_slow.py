@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,12 +25,17 @@ CHAIN = replace(
 )
 
 
-def reason(info: JobInfo, *shares: tuple[float, float], rows: int = 1000) -> Reason:
-    """For a job whose tasks spend such shares of their time busy and blocked."""
+def reason(info: JobInfo, *shares: tuple[float, float], rows: int = 1000, **times: float) -> Reason:
+    """For a job whose tasks spend such shares of their time busy and blocked, and such times on checkpoints."""
 
     def at(second: int) -> list[SubtaskMetrics]:
         return [
-            metrics(number, 0, ["x"], rows * second, busy * second, blocked * second, (1 - busy - blocked) * second)
+            replace(
+                metrics(
+                    number, 0, ["x"], rows * second, busy * second, blocked * second, (1 - busy - blocked) * second
+                ),
+                **times,
+            )
             for number, (busy, blocked) in enumerate(shares, 1)
         ]
 
@@ -71,10 +77,41 @@ def test_a_few_keys_with_most_of_the_rows_are_named() -> None:
 
 
 def test_checkpoints_that_are_always_under_way_are_named() -> None:
-    history = tuple(replace(DONE, checkpoint=n, triggered_ms=n * 1000, duration_ms=900.0) for n in range(5))
-    found = reason(replace(CHAIN, checkpoints=CheckpointsInfo(history=history)), (0.2, 0.0), (0.2, 0.0), (0.2, 0.0))
+    found = reason(often(), (0.2, 0.0), (0.2, 0.0), (0.2, 0.0))
     assert found.kind == "checkpoint"
     assert "A checkpoint is under way 92% of the time" in found.sentence
+
+
+def often(**each: Any) -> JobInfo:
+    """The job with a checkpoint under way nearly always."""
+    history = tuple(replace(DONE, checkpoint=n, triggered_ms=n * 1000, duration_ms=900.0, **each) for n in range(5))
+    return replace(CHAIN, checkpoints=CheckpointsInfo(history=history))
+
+
+@pytest.mark.parametrize(
+    ("written", "times", "kind"),
+    [
+        (30_000, {"start_delay_ms": 850.0}, "busy"),
+        (30_000, {}, "busy"),
+        (30_000, {"sync_ms": 800.0}, "checkpoint"),
+        (100_000_000, {}, "checkpoint"),
+    ],
+)
+def test_a_busy_function_comes_before_checkpoints_unless_they_are_what_it_is_busy_with(
+    written: int, times: dict[str, float], kind: str
+) -> None:
+    found = reason(often(bytes_written=written), (0.1, 0.0), (1.0, 0.0), (0.1, 0.0), **times)
+    assert (found.kind, found.task) == (kind, 2)
+
+
+def test_checkpoints_that_only_wait_for_a_task_at_work_are_not_named() -> None:
+    assert reason(often(), (0.1, 0.0), (0.7, 0.0), (0.1, 0.0), start_delay_ms=850.0).kind == "fine"
+
+
+def test_work_on_rows_in_the_task_of_a_source_is_said_to_be_a_cause() -> None:
+    read = replace(CHAIN.tasks[0], operators=(OperatorInfo("read"), OperatorInfo("enrich")))
+    found = reason(replace(CHAIN, tasks=(read,)), (1.0, 0.0))
+    assert "a higher parallelism, or less work a row, would help" in found.sentence
 
 
 def test_without_rows_or_without_running_there_is_nothing_to_be_slow() -> None:
