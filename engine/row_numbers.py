@@ -33,6 +33,9 @@ def groups_of(columns: Sequence[pa.ChunkedArray], rows: int) -> Groups:
     ids, distinct = _codes(one_array(columns[0]))
     count = len(distinct)
     for column in columns[1:]:
+        if count == rows:
+            # All rows differ already, and are numbered one behind the other.
+            break
         codes, distinct = _codes(one_array(column))
         ids, distinct = _codes(pa.array(ids * len(distinct) + codes))
         count = len(distinct)

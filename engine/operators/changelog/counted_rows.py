@@ -107,7 +107,8 @@ def take_in(
     Returns:
         the slots whose rows are gone; the caller removes them when it has said what has changed.
     """
-    found = state.rows.find(keys, identity)
+    search = state.rows.search(keys, identity)
+    found = search.slots
     held = found >= 0
     before, arrived = np.zeros(len(changes), np.int64), np.zeros(len(changes), np.int64)
     before[held] = state.rows.numbers(found[held], COUNT)
@@ -119,9 +120,8 @@ def take_in(
     # A delete of a row that is not there is ignored.
     after = np.maximum(before, -changes.lowest) + changes.weights
     stay, gone = after > 0, found[(after == 0) & held]
-    mask = pa.array(stay)
     if stay.any():
-        slots, _ = state.add([key.filter(mask) for key in keys], [column.filter(mask) for column in identity])
+        slots = state.enter(search, stay, [*keys, *identity])
         state.write(slots, COUNT, after[stay])
         state.write(slots, NUMBER, arrived[stay])
     state.write(gone, COUNT, np.zeros(len(gone), np.int64))

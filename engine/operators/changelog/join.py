@@ -31,6 +31,7 @@ from penstock.engine.operators.joins.row_log import positions
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.identity import coded_type
+from penstock.engine.state.keys.index import Search
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -247,7 +248,8 @@ class ChangelogJoin(Operator):
         keys, identity = ([delta.rows.column(name) for name in schema.names] for schema in self._sides[side].layout)
         own = self._states.begin(_NAMES[side], keys, identity)
         other = self._states.begin(_NAMES[1 - side], keys)
-        found = own.rows.find(keys, identity)
+        search = own.rows.search(keys, identity)
+        found = search.slots
         before = np.zeros(len(delta), np.int64)
         before[found >= 0] = own.rows.numbers(found[found >= 0], _COUNT)
         # A row that is not there (its time to live was over) cannot be deleted.
@@ -260,7 +262,7 @@ class ChangelogJoin(Operator):
         matches = np.zeros(len(delta), np.int64)
         np.add.at(matches, meetings.rows, meetings.counts[meetings.places])
         self._say_own(side, replace(delta, weights=weights), matches, result)
-        self._keep(side, own, keys, identity, found, before + weights, matches)
+        self._keep(side, own, search, [*keys, *identity], before + weights, matches)
         self._states.end()
 
     def _meetings(self, side: int, rows: pa.RecordBatch, keys: list[pa.Array], other: RowState) -> _Meetings:
@@ -345,17 +347,15 @@ class ChangelogJoin(Operator):
         self,
         side: int,
         own: RowState,
-        keys: list[pa.Array],
-        identity: list[pa.Array],
-        found: Int64s,
+        search: Search,
+        columns: list[pa.Array],
         counts: Int64s,
         matches: Int64s,
     ) -> None:
         stay = counts > 0
-        mask = pa.array(stay)
-        own.remove(found[~stay & (found >= 0)])
+        own.remove(search.slots[~stay & (search.slots >= 0)])
         if stay.any():
-            slots, _ = own.add([key.filter(mask) for key in keys], [column.filter(mask) for column in identity])
+            slots = own.enter(search, stay, columns)
             own.write(slots, _COUNT, counts[stay])
             if self._spec.kind.counts_matches(side):
                 own.write(slots, _MATCHES, matches[stay])

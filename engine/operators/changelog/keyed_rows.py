@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.engine.operators.changelog.chains import Chains
 from penstock.engine.state.keys.codec import grown
 from penstock.engine.state.keys.identity import coded_columns, decoded, is_reversible
-from penstock.engine.state.keys.index import KeyIndex
+from penstock.engine.state.keys.index import KeyIndex, Search
 from penstock.engine.state.slots import SlotColumn
 
 Int64s = npt.NDArray[np.int64]
@@ -111,7 +111,11 @@ class KeyedRows:
 
     def find(self, keys: Sequence[pa.Array], identity: Sequence[pa.Array] = ()) -> Int64s:
         """The slot of each row, or -1."""
-        return self._index.find(coded_columns([*keys, *identity]) or _ONLY_ROW)
+        return self.search(keys, identity).slots
+
+    def search(self, keys: Sequence[pa.Array], identity: Sequence[pa.Array] = ()) -> Search:
+        """As `find`, to be followed by `enter`."""
+        return self._index.search(coded_columns([*keys, *identity]) or _ONLY_ROW)
 
     def add(
         self, keys: Sequence[pa.Array], identity: Sequence[pa.Array] = (), *, now: int | None = None
@@ -122,17 +126,28 @@ class KeyedRows:
             keys, identity: columns; none of either is one row, that of a global aggregate.
             now: the time (int64 ms) at which they are written; None where `set_times` is to follow.
         """
-        coded = coded_columns([*keys, *identity]) or _ONLY_ROW
-        slots = self._index.find(coded)
-        new = slots < 0
+        search = self.search(keys, identity)
+        slots = self.enter(search, np.ones(len(search.slots), np.bool_), [*keys, *identity], now=now)
+        return slots, search.slots < 0
+
+    def enter(self, search: Search, chosen: Mask, own: Sequence[pa.Array], *, now: int | None = None) -> Int64s:
+        """As `add`, of rows that were searched for: their slots.
+
+        Args:
+            search: of rows that all differ, since when none was added.
+            chosen: which of them are added.
+            own: their columns, those of the key and then those of the identity.
+            now: as for `add`.
+        """
+        slots = self._index.enter(search, chosen)
+        new = search.slots[chosen] < 0
         if new.any():
-            slots = self._index.lookup(coded)
-            self._admit(slots[new], new, coded[: len(keys)], [*keys, *identity])
+            self._admit(slots[new], chosen & (search.slots < 0), search.columns[: len(self.layout.keys)], own)
         if now is not None:
             self.touch(slots, now)
-        return slots, new
+        return slots
 
-    def _admit(self, slots: Int64s, rows: Mask, coded_keys: list[pa.Array], own: list[pa.Array]) -> None:
+    def _admit(self, slots: Int64s, rows: Mask, coded_keys: list[pa.Array], own: Sequence[pa.Array]) -> None:
         mask = pa.array(rows)
         for name in self._stored_names:
             self._columns[name].set(slots, own[self._own[name][0]].filter(mask))
@@ -164,16 +179,10 @@ class KeyedRows:
         """The values of some columns at `slots`."""
         if not len(slots):
             return [pa.array([], self.layout.schema.field(name).type) for name in names]
-        codes: list[pa.Array] | None = None
-        found = []
-        for name in names:
-            if name in self._columns:
-                found.append(self._columns[name].get(slots))
-            else:
-                place, kind = self._own[name]
-                codes = self._index.keys(slots) if codes is None else codes
-                found.append(decoded(codes[place], kind))
-        return found
+        own = {name: self._own[name] for name in names if name not in self._columns}
+        codes = self._index.keys(slots, [place for place, _ in own.values()]) if own else []
+        found = {name: decoded(array, kind) for (name, (_, kind)), array in zip(own.items(), codes, strict=True)}
+        return [found[name] if name in found else self._columns[name].get(slots) for name in names]
 
     def rows(self, slots: Int64s, schema: pa.Schema) -> pa.RecordBatch:
         """The rows at `slots` with the columns of `schema`, of this state's types."""

@@ -25,6 +25,7 @@ from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope,
 from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.keys.index import Search
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, parts_of
 
 Int64s = npt.NDArray[np.int64]
@@ -99,6 +100,12 @@ class RowState:
         slots, new = self.rows.add(keys, identity, now=self._now)
         self._mark(slots)
         return slots, new
+
+    def enter(self, search: Search, chosen: Mask, own: Sequence[pa.Array]) -> Int64s:
+        """The slots of rows that were searched for, and are written now; see `KeyedRows.enter`."""
+        slots = self.rows.enter(search, chosen, own, now=self._now)
+        self._mark(slots)
+        return slots
 
     def write(self, slots: Int64s, name: str, values: pa.Array | Int64s) -> None:
         """Set a column of values of rows that were added, or renewed, in this batch."""

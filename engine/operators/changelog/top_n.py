@@ -233,7 +233,8 @@ class TopN(Operator):
         spec = self._spec
         of, slots = state.rows.of_keys(partitions)
         arrived = state.rows.numbers(slots, NUMBER)
-        sorts = [one.codes(state.rows.columns(slots, [one.column])[0]) for one in spec.order]
+        columns = state.rows.columns(slots, [one.column for one in spec.order])
+        sorts = [one.codes(column) for one, column in zip(spec.order, columns, strict=True)]
         by_arrival = arrived if spec.ties is Ties.FIRST_ARRIVED else -arrived
         order = sorted_places([of, *sorts, by_arrival])
         rows, times = repeated(order, state.rows.numbers(slots, COUNT)[order])

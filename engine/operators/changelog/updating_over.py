@@ -141,7 +141,8 @@ class UpdatingOver(Operator):
     def _results(self, state: RowState, partitions: list[pa.Array]) -> pa.RecordBatch:
         """The rows of some partitions with their results, and what tells the rows apart before and after a batch."""
         of, slots = state.rows.of_keys(partitions)
-        sorts = [one.codes(state.rows.columns(slots, [one.column])[0]) for one in self._spec.order]
+        columns = state.rows.columns(slots, [one.column for one in self._spec.order])
+        sorts = [one.codes(column) for one, column in zip(self._spec.order, columns, strict=True)]
         places = sorted_places([of, *sorts, state.rows.numbers(slots, NUMBER)])
         chosen, times = repeated(places, state.rows.numbers(slots, COUNT)[places])
         rows = state.rows.rows(slots[chosen], self._input)

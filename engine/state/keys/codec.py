@@ -120,12 +120,15 @@ def pack(columns: Sequence[pa.Array]) -> Packed:
     return Packed(data, offsets)
 
 
-def unpack(arena: Bytes, starts: Ints, lengths: Ints, types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The columns of which `pack` made the byte strings that lie at `starts` in `arena`."""
+def unpack(
+    arena: Bytes, starts: Ints, lengths: Ints, types: Sequence[pa.DataType], places: Sequence[int]
+) -> list[pa.Array]:
+    """The columns at `places` of those of which `pack` made the byte strings that lie at `starts` in `arena`."""
     if len(types) == 1 and is_text(types[0]):
-        return [_text_column(arena, starts, lengths, None, types[0])]
+        return [_text_column(arena, starts, lengths, None, types[0]) for _ in places]
     cursor = starts.copy()
-    return [_read(arena, cursor, kind) for kind in types]
+    values = [_Values.at(arena, cursor, kind) for kind in types[: max(places, default=-1) + 1]]
+    return [values[place].column(arena, types[place]) for place in places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,26 +168,46 @@ class _Part:
         cursor += self.lengths
 
 
-def _read(arena: Bytes, cursor: Ints, kind: pa.DataType) -> pa.Array:
-    """One column of packed rows, from the cursors, which move behind it."""
-    valid = arena[cursor] == 1
-    cursor += 1
-    if is_text(kind):
-        sizes = valid * np.int64(_LENGTH_BYTES)
-        lengths = _gather(arena, cursor, sizes, _LENGTH_BYTES).view("<u4").astype(np.int64)
-        cursor += sizes
-        column = _text_column(arena, cursor, lengths, valid, kind)
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Where one column's values lie in an arena of packed rows; lengths are 0 at nulls."""
+
+    valid: npt.NDArray[np.bool_]
+    starts: Ints
+    lengths: Ints
+
+    @classmethod
+    def at(cls, arena: Bytes, cursor: Ints, kind: pa.DataType) -> _Values:
+        """The values at the cursors, which move behind them."""
+        valid = arena[cursor] == 1
+        cursor += 1
+        if is_text(kind):
+            sizes = valid * np.int64(_LENGTH_BYTES)
+            lengths = _gather(arena, cursor, sizes, _LENGTH_BYTES).view("<u4").astype(np.int64)
+            cursor += sizes
+        else:
+            lengths = valid * np.int64(_width(kind))
+        starts = cursor.copy()
         cursor += lengths
-        return column
+        return cls(valid, starts, lengths)
+
+    def column(self, arena: Bytes, kind: pa.DataType) -> pa.Array:
+        """The column of them."""
+        if is_text(kind):
+            return _text_column(arena, self.starts, self.lengths, self.valid, kind)
+        if pa.types.is_null(kind):
+            return pa.nulls(len(self.starts))
+        values = _gather(arena, self.starts, self.lengths, _width(kind))
+        if is_word(kind):
+            return from_words(values.view(np.uint64), self.valid, kind)
+        return pa.Array.from_buffers(kind, len(self.starts), [_bitmap(self.valid), pa.py_buffer(values)])
+
+
+def _width(kind: pa.DataType) -> int:
+    """The bytes that a value of fixed width takes in packed rows."""
     if pa.types.is_null(kind):
-        return pa.nulls(len(cursor))
-    width = _WORD_BYTES if is_word(kind) else kind.bit_width // 8
-    sizes = valid * np.int64(width)
-    values = _gather(arena, cursor, sizes, width)
-    cursor += sizes
-    if is_word(kind):
-        return from_words(values.view(np.uint64), valid, kind)
-    return pa.Array.from_buffers(kind, len(cursor), [_bitmap(valid), pa.py_buffer(values)])
+        return 0
+    return _WORD_BYTES if is_word(kind) else int(kind.bit_width) // 8
 
 
 def _gather(arena: Bytes, starts: Ints, sizes: Ints, width: int) -> Bytes:

@@ -8,6 +8,7 @@ bounded by the keys that were held at one time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -37,6 +38,10 @@ _FEW: Final = 4096
 
 With more keys it still is while batches are small: a job at a low rate would stand still for that time.
 """
+_TRICKLE: Final = 64
+"""Batches of at most so many rows are those of a job at a low rate."""
+_EARNED: Final = 65_536
+"""A dict that was asked for so many rows, in larger batches, has taken about as long as the import."""
 _MANY: Final = 1_000_000
 """From here on a dict takes too much memory, whatever the batches are."""
 _MIN_ROWS: Final = 16_384
@@ -50,6 +55,27 @@ _SIMPLE: Final = frozenset(
     | {pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()}
 )
 """Types of which a row's value is that of `to_pylist`."""
+
+
+@dataclass(slots=True)
+class Search:
+    """What an index knows of the keys of some rows, so that those without a slot can be added without a second look.
+
+    It holds until a key is added.
+
+    Args:
+        slots: of each row's key, or -1 where it has none.
+        columns: the keys, in the types that are held.
+        nulls: the rows in which every column is null.
+        table: where they were looked for.
+        encoded: the keys as that takes them.
+    """
+
+    slots: Slots
+    columns: list[pa.Array]
+    nulls: npt.NDArray[np.bool_]
+    table: _Table
+    encoded: Any
 
 
 class KeyIndex:
@@ -67,10 +93,12 @@ class KeyIndex:
     def __init__(self, hash_rows: Callable[[Sequence[pa.Array]], Slots] = hash_columns) -> None:
         self._hash_rows = hash_rows
         self._types: list[pa.DataType] = []
+        self._all = range(0)
         self._table: _Table = _DictTable()
         self._pool = _SlotPool()
         self._null_slot = -1
         self._is_simple = False
+        self._asked = 0
 
     def __len__(self) -> int:
         return self._pool.used
@@ -86,11 +114,14 @@ class KeyIndex:
         Args:
             columns: the key columns, arrays of one length, of the same types in every call (null stands for any).
         """
+        return self.search(columns).slots
+
+    def search(self, columns: Sequence[pa.Array]) -> Search:
+        """As `find`, to be followed by `enter`."""
         plain = self._plain(columns)
         if isinstance(self._table, _DictTable) and self._outgrows_dict(len(plain[0]), 0):
             self._compile()
-        slots, _, _ = self._find(plain)
-        return slots
+        return self._search(plain)
 
     def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:
         """The slot of one key, or -1: as `find`, but without arrays where the key's types allow it.
@@ -108,27 +139,39 @@ class KeyIndex:
 
     def lookup(self, columns: Sequence[pa.Array]) -> Slots:
         """The slot of each row's key; one not seen before gets a slot."""
-        plain = self._plain(columns)
-        slots, nulls, encoded = self._find(plain)
-        if slots.min(initial=0) >= 0:
-            return slots
-        missing = np.flatnonzero(slots < 0)
-        if nulls[missing].any():
+        search = self._search(self._plain(columns))
+        slots: Slots = search.slots
+        if slots.min(initial=0) < 0:
+            self._give(search, slots < 0, slots)
+        return slots
+
+    def enter(self, search: Search, rows: npt.NDArray[np.bool_]) -> Slots:
+        """The slots of some of the rows that were searched for; those that had none get one."""
+        slots: Slots = search.slots.copy()
+        self._give(search, rows & (slots < 0), slots)
+        chosen: Slots = slots[rows]
+        return chosen
+
+    def _give(self, search: Search, wanted: npt.NDArray[np.bool_], slots: Slots) -> None:
+        """Give slots to the keys of the rows that are wanted, which have none."""
+        nulls = search.nulls
+        if (nulls & wanted).any():
             self._null_slot = int(self._pool.peek(1)[0])
             self._pool.take(1)
             slots[nulls] = self._null_slot
-            missing = np.flatnonzero(slots < 0)
-            if len(missing) == 0:
-                return slots
+            wanted &= ~nulls
+        missing = np.flatnonzero(wanted)
+        if len(missing) == 0:
+            return
         if isinstance(self._table, _DictTable) and self._outgrows_dict(len(slots), len(missing)):
             self._compile()
-            encoded = self._table.encode(plain)
+        encoded = search.encoded if search.table is self._table else self._table.encode(search.columns)
         self._pool.take(self._table.add(encoded, missing, self._pool.peek(len(missing)), slots))
-        return slots
 
     def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
+        self._asked += rows if rows > _TRICKLE else 0
         keys = len(self) + new_keys
-        return keys > _MANY or (keys > _FEW and rows > _FEW)
+        return keys > _MANY or (keys > _FEW and (rows > _FEW or (rows > _TRICKLE and self._asked >= _EARNED)))
 
     def remove(self, slots: Slots) -> None:
         """Forget the keys of `slots`, which are theirs no longer.
@@ -147,20 +190,26 @@ class KeyIndex:
         """The slots of all keys, ascending."""
         return self._pool.taken()
 
-    def keys(self, slots: Slots) -> list[pa.Array]:
-        """The keys of `slots`, which are held: an array for each key column, dictionaries as their values."""
-        return self.take(slots)()
+    def keys(self, slots: Slots, places: Sequence[int] | None = None) -> list[pa.Array]:
+        """The keys of `slots`, which are held: an array for each key column, dictionaries as their values.
 
-    def take(self, slots: Slots) -> Callable[[], list[pa.Array]]:
+        Args:
+            slots: of the keys.
+            places: those of the columns that are wanted; None: all.
+        """
+        return self.take(slots, places)()
+
+    def take(self, slots: Slots, places: Sequence[int] | None = None) -> Callable[[], list[pa.Array]]:
         """As `keys`, but by reference: what is called, in any thread, makes the arrays of the keys as they are now."""
         types = self._types.copy()
+        places = self._all if places is None else places
         if self._null_slot < 0 or not (nulls := slots == self._null_slot).any():
-            return self._table.take(slots, types)
-        taken = self._table.take(slots[~nulls], types)
+            return self._table.take(slots, types, places)
+        taken = self._table.take(slots[~nulls], types, places)
 
         def keys() -> list[pa.Array]:
-            places = pa.array(np.cumsum(~nulls) - 1, mask=nulls)
-            return [array.take(places) if len(array) else pa.nulls(len(slots), array.type) for array in taken()]
+            rows = pa.array(np.cumsum(~nulls) - 1, mask=nulls)
+            return [array.take(rows) if len(array) else pa.nulls(len(slots), array.type) for array in taken()]
 
         return keys
 
@@ -174,21 +223,22 @@ class KeyIndex:
         """Whether each of `slots`, which were given once, is that of a key."""
         return self._pool.are_taken(slots)
 
-    def _find(self, columns: list[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_], Any]:
+    def _search(self, columns: list[pa.Array]) -> Search:
         nulls = _all_null(columns)
         slots = np.full(len(nulls), self._null_slot, np.int64)
         rows = np.flatnonzero(~nulls) if nulls.any() else np.arange(len(nulls))
         if len(rows) == 0:
-            return slots, nulls, None
+            return Search(slots, columns, nulls, self._table, None)
         encoded = self._table.encode(columns)
         self._table.find(encoded, rows, slots)
-        return slots, nulls, encoded
+        return Search(slots, columns, nulls, self._table, encoded)
 
     def _plain(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """The columns in the types that are held, which become known with the first value."""
         plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
         if not self._types:
             self._types = [column.type for column in plain]
+            self._all = range(len(plain))
             self._is_simple = all(kind in _SIMPLE for kind in self._types)
         for index, column in enumerate(plain):
             if pa.types.is_null(self._types[index]):
@@ -201,7 +251,7 @@ class KeyIndex:
     def _compile(self) -> None:
         slots = self._pool.taken()
         slots = slots[slots != self._null_slot]
-        columns = self._table.take(slots, self._types)()
+        columns = self._table.take(slots, self._types, self._all)()
         is_single_word = len(self._types) == 1 and is_word(self._types[0])
         self._table = _WordTable() if is_single_word else _ByteTable(self._hash_rows)
         self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
@@ -295,8 +345,8 @@ class _Table(Protocol):
 
     def remove(self, slots: Slots) -> None: ...
 
-    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
-        """What makes the key columns of `slots`, later and in any thread."""
+    def take(self, slots: Slots, types: list[pa.DataType], places: Sequence[int]) -> Callable[[], list[pa.Array]]:
+        """What makes the key columns at `places` of `slots`, later and in any thread."""
         ...
 
 
@@ -343,12 +393,12 @@ class _DictTable:
         for slot in slots.tolist():
             del self._slots[self._keys.pop(slot)]
 
-    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+    def take(self, slots: Slots, types: list[pa.DataType], places: Sequence[int]) -> Callable[[], list[pa.Array]]:
         keys = list(map(self._keys.__getitem__, slots.tolist()))
 
         def arrays() -> list[pa.Array]:
-            columns = [keys] if len(types) == 1 else [[key[index] for key in keys] for index in range(len(types))]
-            return [_array(values, kind) for values, kind in zip(columns, types, strict=True)]
+            columns = [keys] if len(types) == 1 else [[key[place] for key in keys] for place in places]
+            return [_array(values, types[place]) for values, place in zip(columns, places, strict=True)]
 
         return arrays
 
@@ -406,9 +456,9 @@ class _WordTable:
         remove_slots(self._rows, self._codes(self._words[slots]), slots)
         self._count -= len(slots)
 
-    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+    def take(self, slots: Slots, types: list[pa.DataType], places: Sequence[int]) -> Callable[[], list[pa.Array]]:
         words = self._words[slots]
-        return lambda: [from_words(words, None, types[0])]
+        return lambda: [from_words(words, None, types[place]) for place in places]
 
     def take_first(self, count: int, kind: pa.DataType) -> Callable[[], list[pa.Array]]:
         words = pooled_copy(self._words[:count])
@@ -485,7 +535,7 @@ class _ByteTable:
         copy_ranges(read_only(self._arena), self._starts, self._lengths, arena, starts)
         self._arena, self._starts, self._end, self._dead = arena, starts, len(arena), 0
 
-    def take(self, slots: Slots, types: list[pa.DataType]) -> Callable[[], list[pa.Array]]:
+    def take(self, slots: Slots, types: list[pa.DataType], places: Sequence[int]) -> Callable[[], list[pa.Array]]:
         # What lies in the arena never changes: it grows at its end, or gives way to another.
         arena, starts, lengths = self._arena, self._starts[slots], self._lengths[slots]
-        return lambda: unpack(arena, starts, lengths, types)
+        return lambda: unpack(arena, starts, lengths, types, places)

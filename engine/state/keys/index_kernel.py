@@ -173,6 +173,7 @@ def rehash(old: Words, new: Words) -> None:
 def copy_ranges(source: Bytes, starts: Ints, lengths: Ints, target: Bytes, to: Ints) -> None:
     """Copy `source[starts[i]:][:lengths[i]]` to `target[to[i]:]`, for each i."""
     for index in range(len(starts)):
-        begin, place = starts[index], to[index]
-        for byte in range(lengths[index]):
+        # Unsigned, so that no index is tested for being negative: byte for byte would take twice as long.
+        begin, place = _U(starts[index]), _U(to[index])
+        for byte in range(_U(lengths[index])):
             target[place + byte] = source[begin + byte]

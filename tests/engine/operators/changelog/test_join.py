@@ -16,6 +16,7 @@ from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInpu
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
+pytestmark = pytest.mark.usefixtures("keys_compiled_on_the_way")
 LEFT = pa.schema({"k": pa.int64(), "x": pa.float64(), "v": pa.int64()})
 RIGHT = pa.schema({"w": pa.string(), "id": pa.int64(), "u": pa.int64()})
 LEFT_ROWS: st.SearchStrategy[Row] = st.tuples(

@@ -51,6 +51,29 @@ def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tupl
     assert len(rows) == sum(map(len, model.values()))
 
 
+BATCHES = st.lists(st.dictionaries(st.tuples(st.integers(0, 2), st.sampled_from("abcd")), st.booleans(), min_size=1))
+
+
+@pytest.mark.usefixtures("keys_compiled_on_the_way")
+@given(BATCHES)
+def test_of_rows_that_were_searched_for_some_come_and_the_others_go(
+    batches: list[dict[tuple[int, str], bool]],
+) -> None:
+    layout = RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema({"v": pa.string()}), pa.schema({}))
+    rows, model = KeyedRows(layout), set[tuple[int, str]]()
+    for batch in batches:
+        columns = [pa.array(column) for column in zip(*batch, strict=True)]
+        search, stay = rows.search(columns[:1], columns[1:]), np.array([*batch.values()])
+        assert (search.slots >= 0).tolist() == [row in model for row in batch]
+        rows.remove(search.slots[~stay & (search.slots >= 0)])
+        entered = rows.enter(search, stay, columns)
+        model = {row for row in model | batch.keys() if batch.get(row, True)}
+        assert rows.columns(entered, ["v"])[0].to_pylist() == [row[1] for row in batch if batch[row]]
+        _, slots = rows.of_keys([pa.array([0, 1, 2])])
+        values, keys = (column.to_pylist() for column in rows.columns(slots, ["v", "k"]))
+        assert sorted(zip(keys, values, strict=True)) == sorted(model)
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), max_size=30))
 def test_rows_live_as_long_as_they_are_written_again(steps: list[tuple[int, int]]) -> None:
     rows = KeyedRows(RowsLayout("rows", pa.schema({"k": pa.int64()}), pa.schema([]), pa.schema([]), ttl_ms=10))

@@ -16,6 +16,7 @@ from penstock.engine.operators.changelog.top_n import Rank, Ties, TopNSpec, dedu
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
+pytestmark = pytest.mark.usefixtures("keys_compiled_on_the_way")
 SCHEMA = pa.schema({"k": pa.string(), "p": pa.int64(), "t": pa.string(), "id": pa.int64()})
 ROWS: st.SearchStrategy[Row] = st.tuples(
     st.sampled_from(["a", "b", None]),

@@ -119,7 +119,7 @@ NAMES = ["a", "b", "", "ä", "cc", None]
 STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(NAMES), max_size=6)), max_size=12)
 
 
-@pytest.mark.parametrize("few", [0, 3, 4096], ids=["compiled", "on the way", "dict"])
+@pytest.mark.parametrize("few", [0, 3, 4, 4096], ids=["compiled", "on the way", "later", "dict"])
 @pytest.mark.parametrize("hash_rows", [None, same_hash], ids=["hashed", "colliding"])
 @pytest.mark.parametrize("width", [0, 1, 2], ids=["word", "text", "both"])
 @settings(max_examples=drawn(10))
@@ -127,6 +127,8 @@ STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(NAMES), max_s
 def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int, steps: list[Any]) -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "_FEW", few)
+    patch.setattr(module, "_TRICKLE", 1)
+    patch.setattr(module, "_EARNED", 40)
     patch.setattr(module, "_MIN_DEAD_BYTES", 0)
     patch.setattr(module, "_MIN_ROWS", 2)
     index, model, most = KeyIndex(hash_rows or module.hash_columns), dict[Any, int](), 0
@@ -212,6 +214,29 @@ def test_small_batches_never_wait_for_numba(monkeypatch: pytest.MonkeyPatch) -> 
     assert slots == [[key, key + 1] for key in range(0, 100, 2)]
     with pytest.raises(AssertionError):
         index.lookup([pa.array(range(200, 210))])
+
+
+def test_batches_of_some_rows_wait_for_numba_when_a_dict_has_taken_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW", 20)
+    monkeypatch.setattr(module, "_TRICKLE", 2)
+    monkeypatch.setattr(module, "_EARNED", 100)
+    index = KeyIndex()
+    slots = [index.lookup([pa.array(range(key, key + 5))]).tolist() for key in range(0, 80, 5)]
+    assert slots == [list(range(key, key + 5)) for key in range(0, 80, 5)]
+    assert isinstance(index._table, module._DictTable)
+    assert index.lookup([pa.array([3, 99])]).tolist() == [3, 80]
+    found = index.search([pa.array([79, 101, 78, 100, 77])])
+    for key in range(80, 100, 5):
+        index.find([pa.array(range(key, key + 5))])
+    assert isinstance(index._table, module._WordTable)
+    assert index.enter(found, np.array([True, False, True, True, True])).tolist() == [79, 78, 81, 77]
+
+
+@pytest.mark.parametrize("places", [[], [0], [1], [2, 0]], ids=str)
+def test_some_columns_of_keys_are_as_in_all_of_them(index: KeyIndex, places: list[int]) -> None:
+    columns = [pa.array(["a", None, "cc", None]), pa.array([1, 2, None, None]), pa.array([None, "x", "", None])]
+    slots = index.lookup(columns)
+    assert index.keys(slots, places) == [columns[place] for place in places]
 
 
 def test_many_keys_that_came_in_small_batches_are_looked_up_without_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
