@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.engine.job.info import JobInfo
     from penstock.web.why_slow import Reason
 
+_RAY_FILES: Final = "/tmp/ray/session_*/logs/worker-*.out and .err"
 _FOLLOW_SECONDS: Final = 1.0
 
 
@@ -210,6 +211,11 @@ def logs_command(
             output.result([asdict(line) for line in said], "")
         elif said:
             output.result(None, "\n".join(_log_line(line, info.name, names) for line in said))
+    if info.status.ended and not known:
+        output.say(
+            f"job {info.name} has ended ({info.status.value}), and its lines went with its processes; what these wrote "
+            f"is in Ray's files on each node: {_RAY_FILES}"
+        )
 
 
 def _called(operator: str, info: JobInfo) -> Set[tuple[int, str]]:
