@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.engine.job.info import JobInfo
     from penstock.web.why_slow import Reason
 
-_RAY_FILES: Final = "/tmp/ray/session_*/logs/worker-*.out and .err"
+_RAY_FILES: Final = "ray/session_*/logs/worker-*.out and .err"
 _FOLLOW_SECONDS: Final = 1.0
 
 
@@ -214,7 +214,7 @@ def logs_command(
     if info.status.ended and not known:
         output.say(
             f"job {info.name} has ended ({info.status.value}), and its lines went with its processes; what these wrote "
-            f"is in Ray's files on each node: {_RAY_FILES}"
+            f"is in the temporary folder of each node: {_RAY_FILES}"
         )
 
 

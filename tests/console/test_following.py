@@ -69,7 +69,7 @@ def test_of_a_job_that_has_ended_it_is_said_where_its_lines_are(
     done = penstock("logs", "orders-1", "--url", server.url)
     assert (done.code, done.out) == (0, "")
     assert "job orders has ended (finished), and its lines went with its processes" in done.err
-    assert "/tmp/ray/session_*/logs/worker-*.out" in done.err
+    assert "in the temporary folder of each node: ray/session_*/logs/worker-*.out" in done.err
     assert penstock("logs", "orders-1", "--json", "--url", server.url).document == []
     monkeypatch.setattr(cluster, "logs", lambda *_: [LogLine(1, 0, "INFO", "", "still here", 1)])
     assert penstock("logs", "orders-1", "--url", server.url).err == ""
