@@ -62,14 +62,18 @@ def test_who_does_not_follow_is_told_that_there_is_no_answer(
 
 
 def test_of_a_job_that_has_ended_it_is_said_where_its_lines_are(
-    penstock: Penstock, server: Server, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    penstock: Penstock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FINISHED), [])]
-    monkeypatch.setattr(cluster, "logs", lambda *_: [])
-    done = penstock("logs", "orders-1", "--url", server.url)
-    assert (done.code, done.out) == (0, "")
-    assert "job orders has ended (finished), and its lines went with its processes" in done.err
-    assert "in the temporary folder of each node: ray/session_*/logs/worker-*.out" in done.err
-    assert penstock("logs", "orders-1", "--json", "--url", server.url).document == []
-    monkeypatch.setattr(cluster, "logs", lambda *_: [LogLine(1, 0, "INFO", "", "still here", 1)])
-    assert penstock("logs", "orders-1", "--url", server.url).err == ""
+    cluster = FakeCluster([Reading(replace(ORDERS, status=JobStatus.FINISHED), [])])
+    server = Server(cluster)
+    try:
+        monkeypatch.setattr(cluster, "logs", lambda *_: [])
+        done = penstock("logs", "orders-1", "--url", server.url)
+        assert (done.code, done.out) == (0, "")
+        assert "job orders has ended (finished), and its lines went with its processes" in done.err
+        assert "in the temporary folder of each node: ray/session_*/logs/worker-*.out" in done.err
+        assert penstock("logs", "orders-1", "--json", "--url", server.url).document == []
+        monkeypatch.setattr(cluster, "logs", lambda *_: [LogLine(1, 0, "INFO", "", "still here", 1)])
+        assert penstock("logs", "orders-1", "--url", server.url).err == ""
+    finally:
+        server.stop()
