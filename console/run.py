@@ -22,12 +22,13 @@ from penstock.console.job_views import RESTARTS_HINT
 from penstock.console.options import Address, ConfigFile, Define, Json, Traceback, output_of
 from penstock.console.output import Output, duration_text
 from penstock.console.sources import DEFINED, gather
-from penstock.engine.errors import ClusterError, ConfigurationError, GraphError
+from penstock.engine.errors import ClusterError, ConfigurationError, GraphError, NoCheckpointError, PenstockError
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.job.handle import JobHandle
 from penstock.engine.job.status import JobStatus
+from penstock.engine.job.termination import EXIT_CODE
 from penstock.environment import StreamEnvironment
-from penstock.job_folders import DEFAULT_FOLDER, Resume
+from penstock.job_folders import DEFAULT_FOLDER, Resume, resumed_start
 from penstock.savepoints.storage import check_writable, open_blobs
 
 _OPTIONS: Final = "command line"
@@ -227,8 +228,13 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
         job = begin.submit(prepared, detached=False)
     _say_start(job, output)
     # An attached job does not outlive the command that runs it.
-    with job.attached():
-        _wait(job, output)
+    try:
+        with job.attached():
+            _wait(job, output)
+    except SystemExit as exit_:
+        if exit_.code == EXIT_CODE:
+            output.say(f"job {job.name} was told to end (SIGTERM): {_what_is_left(prepared)}")
+        raise
     seconds = time.monotonic() - started
     metrics = job.metrics()
     document = {
@@ -251,6 +257,21 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
         ],
     }
     output.result(document, f"job {job.name} {job.status().value} after {duration_text(seconds)}")
+
+
+def _what_is_left(prepared: _Prepared) -> str:
+    """Of a job that was suspended, what its next run begins with."""
+    none = "there is no checkpoint to resume from, so it begins anew"
+    checkpoints = prepared.env.config.checkpoints
+    if not (checkpoints.enabled or checkpoints.storage):
+        return none
+    try:
+        left = resumed_start(prepared.name, checkpoints, "latest", False).savepoint
+    except (NoCheckpointError, ConfigurationError):
+        return none
+    except PenstockError as error:
+        return f"what it has left cannot be read: {error}"
+    return f"suspended behind {left}; resume with --resume"
 
 
 def _say_start(job: JobHandle, output: Output) -> None:

@@ -16,6 +16,7 @@ from penstock.actors.cluster import ClustersHere
 from penstock.console import cluster
 from penstock.console.cluster import is_local, storage_problems
 from penstock.engine.checkpoint_config import CheckpointConfig
+from penstock.engine.job.handle import JobHandle
 from tests.console.conftest import Done, Penstock
 
 WORDS = """
@@ -327,3 +328,32 @@ def test_a_file_without_a_flow_is_told_with_those_that_it_has(penstock: Penstock
     done = penstock("run", "--local", "words.py")
     assert done.code == 2
     assert "'words.py' names no flow; write module:flow or file.py:flow; it has flow, raises, " in done.err
+
+
+@pytest.mark.parametrize("checkpointed", [True, False])
+def test_who_is_told_to_end_says_what_the_job_is_resumed_from(
+    penstock: Penstock,
+    words: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    checkpointed: bool,
+) -> None:
+    taken: list[str] = []
+
+    def wait(job: JobHandle, output: object) -> None:
+        if checkpointed:
+            taken.append(job.checkpoint())
+        os.kill(os.getpid(), signal.SIGTERM)
+        job.pump()
+
+    monkeypatch.setattr("penstock.console.run._wait", wait)
+    (words / "endless.py").write_text(
+        "import penstock as ps\n\n"
+        "def flow(env):\n"
+        "    env.from_source(ps.DataGenSource({'i': ps.Sequence()}, rows=None, rate=10)).print()\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        penstock("run", "--local", "-Dexecution.checkpointing.dir=kept", "endless.py:flow")
+    assert ended.value.code == 143
+    left = f"suspended behind {taken[0]}; resume with --resume" if taken else "there is no checkpoint to resume from"
+    assert f"job endless was told to end (SIGTERM): {left}" in capsys.readouterr().err
