@@ -15,6 +15,7 @@
     │       ├── SqlValidationError  a name, a type or an option in it is wrong
     │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
+    │   ├── BadRowError             a row of a file does not fit the columns that are read
     │   ├── ResultError             a function returned or keeps what does not fit what it declared
     │   └── RefusedRowsError        the target of a sink does not take rows, by a constraint for example
     ├── WriteError                  a file of a sink cannot be written, such as on a full disk
@@ -22,9 +23,11 @@
     │   ├── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
     │   └── CallTimeoutError        it did not raise: a call took longer than `map_async` gives it
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
+    │   ├── TimerError              a function without `on_timer` registers a timer
     │   ├── UnknownStateError       a job has no operator, or an operator no state, of the name that was asked for
     │   └── StateNotReadyError      state of a running job that cannot be read just now: try again
     ├── CheckpointError             a checkpoint or savepoint failed, is damaged, or does not fit the job
+    │   ├── NotRunningError         one was asked for while the job starts or restarts: names the failure
     │   ├── CheckpointCorruptError  a file of it is missing or not as it was written (names the file)
     │   └── RestoreError            its state does not fit the program: says which operators and why
     │       └── NoCheckpointError   there is none to resume from, or not by what the job was told
@@ -196,10 +199,19 @@ class RecordError(PenstockError):
         return type(self)(f"{where}: {self}")
 
 
+class BadRowError(RecordError):
+    """A row of a CSV file, or a line of JSON, does not fit the columns that are read. The message names the first."""
+
+    remedy = (
+        'Correct the row in the file, or read the files with a schema and `bad_records="keep"`: bad rows are then rows '
+        "of the stream, with what is wrong with each."
+    )
+
+
 class ResultError(RecordError):
     """A function of the user returned, or keeps in its state, what does not fit what it declared."""
 
-    remedy = "Mend the function, or declare the type that it gives; no row is to blame."
+    remedy = "Mend the function, or declare what it gives (`returns=`, or the type of the state); no row is to blame."
 
 
 class RefusedRowsError(RecordError):
@@ -285,6 +297,12 @@ class StateError(PenstockError):
     )
 
 
+class TimerError(StateError):
+    """A function registers a timer, and has no `on_timer` that would be called when it fires."""
+
+    remedy = "Implement `on_timer(self, timestamp, ctx)` in the function, or register no timer."
+
+
 class UnknownStateError(StateError):
     """There is no operator, or no state of it, of the name that was asked for."""
 
@@ -301,6 +319,15 @@ class CheckpointError(PenstockError):
     remedy = (
         "See that the storage can be reached and written by every process; the job runs on, or begins "
         "from its last checkpoint."
+    )
+
+
+class NotRunningError(CheckpointError):
+    """A checkpoint or savepoint was asked for while the job starts or restarts. The message names why it restarts."""
+
+    remedy = (
+        "Try again once the job runs. One that keeps restarting: mend what it fails by, cancel it, and submit it with "
+        '`resume="latest"` (`--resume`).'
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.columns import readable
-from penstock.engine.errors import RecordError
+from penstock.engine.errors import RecordError, ResultError
 from penstock.engine.redaction import VARIABLE, is_hidden, quotable, quoted
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -221,7 +221,7 @@ class RowConverter:
         """A record batch of `rows`, in order.
 
         Raises:
-            RecordError: a row is no dict, has other keys, or has a value that does not fit its column.
+            ResultError: a row is no dict, has other keys, or has a value that does not fit its column.
         """
         self._check_mappings(rows)
         if not self._columns and rows:
@@ -236,7 +236,7 @@ class RowConverter:
             return
         for index, row in enumerate(rows):
             if not isinstance(row, Mapping):
-                raise RecordError(
+                raise ResultError(
                     f"{self._where}: row {index} is {_shown(row)} ({type(row).__name__}), not a dict; return "
                     "a dict "
                     'with a value for each column, such as {"word": "a", "n": 1}'
@@ -245,10 +245,10 @@ class RowConverter:
     def _names(self, row: Mapping[str, Any]) -> list[str]:
         names = list(row)
         if not names:
-            raise RecordError(f"{self._where}: row 0 is an empty dict; return at least one column")
+            raise ResultError(f"{self._where}: row 0 is an empty dict; return at least one column")
         for name in names:
             if not isinstance(name, str):
-                raise RecordError(f"{self._where}: row 0 has the key {name!r}; a column's name is a text")
+                raise ResultError(f"{self._where}: row 0 has the key {name!r}; a column's name is a text")
         return names
 
     def _values(self, rows: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
@@ -260,7 +260,7 @@ class RowConverter:
             pass
         raise self._key_error(rows, names)
 
-    def _key_error(self, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> RecordError:
+    def _key_error(self, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> ResultError:
         """Of the first row that has other keys than the columns."""
         index, row = next((index, row) for index, row in enumerate(rows) if row.keys() != set(names))
         unknown = [key for key in row if key not in names]
@@ -273,7 +273,7 @@ class RowConverter:
         else:
             unlike = "unlike the rows before, which have"
             remedy = "return the same keys each time (None for no value), or declare the columns with returns={...}"
-        return RecordError(
+        return ResultError(
             f"{self._where}: row {index} {problem}, {unlike} {', '.join(names)}; {remedy}; the row is {_shown(row)}"
         )
 
@@ -308,7 +308,7 @@ class ColumnConverter:
             rows: what the values came from, for messages.
 
         Raises:
-            RecordError: a value that does not fit.
+            ResultError: a value that does not fit.
         """
         try:
             plain = _plain_values(values)
@@ -329,7 +329,7 @@ class ColumnConverter:
         array = pa.array(plain, type=self._carrier)
         return (array.cast(kind) if self._is_carried else array), kind
 
-    def _locate(self, values: Sequence[Any], rows: Sequence[object], error: Exception) -> RecordError:
+    def _locate(self, values: Sequence[Any], rows: Sequence[object], error: Exception) -> ResultError:
         """The error for the first value that does not fit; one by one gives the same types as together."""
         kind = self.field.type
         for index, value in enumerate(values):
@@ -339,7 +339,7 @@ class ColumnConverter:
                 return self._error(index, value, rows, str(reason))
         return self._error(0, values[0], rows, str(error))
 
-    def _error(self, index: int, value: object, rows: Sequence[object], reason: str) -> RecordError:
+    def _error(self, index: int, value: object, rows: Sequence[object], reason: str) -> ResultError:
         row = f"; the row is {_shown(rows[index])}" if rows else ""
         remedy = (
             f"declare its type, returns={{{self.name!r}: 'float64'}} for example, and return values of it (text and "
@@ -347,7 +347,7 @@ class ColumnConverter:
             if self._declared is None
             else f"return a value of the declared type {self.field.type}, or declare another"
         )
-        return RecordError(
+        return ResultError(
             f"{self._where}: row {index}, column {self.name!r}: {_shown(value)}: {reason}; {remedy}{row}"
         )
 

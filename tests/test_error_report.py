@@ -96,6 +96,38 @@ def test_what_a_function_gives_back_is_not_blamed_on_rows() -> None:
     assert "no row is to blame" in report(failed.value)
 
 
+def _of_function(build: Any) -> str:
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    build(env.from_collection([{"n": 1}])).print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute("results")
+    return report(failed.value)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda stream: stream.map(lambda row: {"n": "text"}, returns={"n": "int64"}),
+        lambda stream: stream.map(lambda row: {"m": 1}, returns={"n": "int64"}),
+        lambda stream: stream.flat_map(lambda row: 5, returns={"n": "int64"}),
+        lambda stream: stream.map_batches(lambda batch: 5, returns={"n": "int64"}),
+    ],
+)
+def test_a_return_that_does_not_fit_is_blamed_on_the_function(build: Any) -> None:
+    assert "what to do: Mend the function, or declare what it gives (`returns=`" in _of_function(build)
+
+
+class NoOnTimer(ps.KeyedProcessFunction):
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        ctx.timer_service.register_processing_time_timer(5)
+        return []
+
+
+def test_a_timer_without_on_timer_is_told_to_implement_it() -> None:
+    text = _of_function(lambda stream: stream.key_by("n").process(NoOnTimer, returns={"n": "int64"}))
+    assert "on_timer" in text.partition("what to do: ")[2]
+
+
 def test_a_deep_recursion_shows_its_end() -> None:
     frames = "".join(f'  File "mine.py", line {n}, in f\n    f()\n' for n in range(500))
     deep = UserCodeError(

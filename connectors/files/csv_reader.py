@@ -35,7 +35,7 @@ LOCATED: Final = re.compile(
 )
 """What Arrow says of a row that does not fit."""
 _SHOWN_CHARACTERS: Final = 300
-_TO_UTF8: Final = (
+TO_UTF8: Final = (
     "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`), or declare the column "
     "as 'binary' in `schema` and decode it in the program"
 )
@@ -100,9 +100,9 @@ def _encoding_error(path: str, column: str, null_values: tuple[str, ...]) -> Rec
             if not _is_utf8(value or b""):
                 shown = value[:_SHOWN_CHARACTERS]
                 return RecordError(
-                    f"{path}, row {row} (the header is row 1), column {column!r}: {shown!r} is not UTF-8; {_TO_UTF8}"
+                    f"{path}, row {row} (the header is row 1), column {column!r}: {shown!r} is not UTF-8; {TO_UTF8}"
                 )
-    return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {_TO_UTF8}")
+    return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {TO_UTF8}")
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -122,6 +122,8 @@ def csv_chunks(
 ) -> Chunks:
     """The rows of the file from number `row` (from 0) on, a block at a time.
 
+    Of the bad rows of a block the error may name any, as columns are converted one by one: `kept_csv` finds the first.
+
     Args:
         path: of the file.
         columns: to read.
@@ -131,7 +133,7 @@ def csv_chunks(
             "skip" to leave one out. Bytes that are no UTF-8 are escaped then (`escapes`). None: such a row is an error.
 
     Raises:
-        RecordError: unreadable, a column is missing or new, or a row does not fit; names file and row.
+        RecordError: unreadable, a column is missing or new, or a row does not fit.
     """
     names = read_header(path)
     if names is None:
@@ -156,16 +158,10 @@ def csv_chunks(
                         yield rest
                 return
         except RecordError as error:
-            cause = error.__cause__
-            if _straddles(cause) and block_bytes < LARGEST_RECORD_BYTES:
-                # A record longer than the block: Arrow cannot resume from here, so read again with larger
-                # blocks.
-                block_bytes *= _BLOCK_GROWTH
-                continue
-            located = LOCATED.fullmatch(str(cause))
-            if located is None:
+            if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
                 raise
-            raise RecordError(_row_message(path, located, names, columns)) from cause
+            # A record longer than the block: Arrow cannot resume from here, so read again with larger blocks.
+            block_bytes *= _BLOCK_GROWTH
 
 
 def read_header(path: str) -> list[str] | None:
@@ -242,12 +238,3 @@ def _straddles(error: BaseException | None) -> bool:
 def shortened(text: str) -> str:
     """The beginning of what Arrow says of a row, which may have all of it."""
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def _row_message(path: str, located: re.Match[str], names: list[str], columns: Columns) -> str:
-    column = "" if located["column"] is None else f", column {names[int(located['column'])]!r}"
-    reason = shortened(located["reason"])
-    remedy = columns.remedy if column else "correct the row"
-    if "invalid UTF8" in reason:
-        remedy = _TO_UTF8
-    return f"{path}, row {located['row']} (the header is row 1){column}: {reason}; {remedy}"

@@ -12,10 +12,10 @@ from typing import get_args
 import pyarrow as pa
 
 from penstock.connectors.files.avro_files import avro_chunks, infer_avro_schema
-from penstock.connectors.files.csv_reader import check_csv_types, csv_chunks, infer_csv_schema
+from penstock.connectors.files.csv_reader import check_csv_types, infer_csv_schema
 from penstock.connectors.files.formats import FileFormat, compression_of, detect_format, parse_format
 from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
-from penstock.connectors.files.kept_csv import kept_csv_chunks
+from penstock.connectors.files.kept_csv import kept_csv_chunks, strict_csv_chunks
 from penstock.connectors.files.parquet_reader import infer_parquet_schema, parquet_chunks, whole_parquet_chunks
 from penstock.connectors.files.readers import BadRecords, Chunks, Columns
 from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
@@ -88,7 +88,7 @@ class FileReading:
             case FileFormat.CSV if self.bad_records == "keep":
                 return kept_csv_chunks(path, self.columns, self.null_values, row)
             case FileFormat.CSV:
-                return csv_chunks(path, self.columns, self.null_values, row)
+                return strict_csv_chunks(path, self.columns, self.null_values, row)
             case FileFormat.JSON:
                 return json_chunks(path, self.columns, row, self.bad_records)
             case FileFormat.AVRO:

@@ -31,7 +31,7 @@ from penstock.connectors.json.types import from_wire, wire_type
 from penstock.connectors.records.batches import decode_whole
 from penstock.connectors.records.kept import with_kept
 from penstock.engine.elements import table_to_record_batch
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
 
 _SHOWN_BYTES: Final = 120
@@ -68,8 +68,13 @@ def infer_json_schema(path: str) -> pa.Schema | None:
     line = 1
     with reading(path):
         for block in _whole_lines(path):
-            _check_text(path, block, line)
-            if len(_objects(path, block, line)[0]):
+            try:
+                _check_text(path, block, line)
+                objects = _objects(path, block, line)
+            except RecordError:
+                _refuse_bad_line(path, block, line)
+                raise
+            if len(objects[0]):
                 return _infer_block(path, block, line)
             line += block.count(b"\n")
     return None
@@ -112,11 +117,10 @@ class _Parser:
 
     def parse(self, block: bytes, first_line: int) -> pa.RecordBatch:
         """The rows of `block`, which starts with line number `first_line`."""
-        _check_text(self._path, block, first_line)
-        objects = _objects(self._path, block, first_line)
         try:
-            return self._as_columns(self._by_layout(block, *objects))
-        except _PARSE_ERRORS as error:
+            _check_text(self._path, block, first_line)
+            return self._as_columns(self._by_layout(block, *_objects(self._path, block, first_line)))
+        except (RecordError, *_PARSE_ERRORS) as error:
             raise self._bad_line(block, first_line, error) from error
 
     def parse_keeping(self, block: bytes, first_line: int) -> pa.RecordBatch:
@@ -181,7 +185,7 @@ class _Parser:
         written = (self._maps.as_entries(line.decode("utf-8")) for line in lines.split(b"\n") if line.strip(_BLANK))
         return "\n".join(written).encode("utf-8")
 
-    def _bad_line(self, block: bytes, first_line: int, error: Exception) -> RecordError:
+    def _bad_line(self, block: bytes, first_line: int, error: Exception) -> BadRowError:
         """The error for the first line of `block` that cannot be parsed, found by bisection."""
         lines = block.split(b"\n")
         low, high = 0, len(lines)
@@ -191,14 +195,15 @@ class _Parser:
                 high = middle
             else:
                 low = middle
-        reason = self._alone(lines[low], error)
+        reason = _surely_bad(lines[low]) or self._alone(lines[low], error)
         return _line_error(self._path, first_line + low, reason, lines[low])
 
     def _fails(self, lines: Sequence[bytes]) -> bool:
-        objects = sum(1 for line in lines if line.strip(_BLANK))
+        block = b"\n".join(lines)
         try:
-            self._as_columns(self._by_arrow(b"\n".join(lines), objects))
-        except _PARSE_ERRORS:
+            _check_text(self._path, block, 1)
+            self._as_columns(self._by_arrow(block, len(_objects(self._path, block, 1)[0])))
+        except (RecordError, *_PARSE_ERRORS):
             return True
         return False
 
@@ -313,25 +318,34 @@ def _count_lines(block: bytes) -> int:
 
 
 def _shape_reason(line: bytes) -> str:
+    return _syntax_reason(line) or 'no JSON object; each line must be one object, such as {"id": 1}'
+
+
+def _syntax_reason(line: bytes) -> str | None:
     try:
         json.loads(line)
     except (ValueError, RecursionError) as error:
         return f"no valid JSON ({error})"
-    return 'no JSON object; each line must be one object, such as {"id": 1}'
+    return None
 
 
 def _infer_block(path: str, block: bytes, first_line: int) -> pa.Schema:
     try:
         schema = _parse(block, None).schema
     except pa.ArrowException as error:
-        for index, line in enumerate(block.split(b"\n")):
-            if line.strip(_BLANK) and (reason := _shape_reason(line)).startswith("no valid JSON"):
-                raise _line_error(path, first_line + index, reason, line) from error
+        _refuse_bad_line(path, block, first_line)
         raise RecordError(
             f"{path}: the types of the fields cannot be inferred from the beginning of the file "
             f"({_plain(error)}); declare `schema`"
         ) from error
     return plain_schema(widen_inferred(schema), f"files: {path}")
+
+
+def _refuse_bad_line(path: str, block: bytes, first_line: int) -> None:
+    """Raise the error for the first line of `block` that is no JSON object, if there is one."""
+    for index, line in enumerate(block.split(b"\n")):
+        if line.strip(_BLANK) and (reason := _surely_bad(line) or _syntax_reason(line)):
+            raise _line_error(path, first_line + index, reason, line)
 
 
 def _unknown_field(value: object, within: pa.Schema | pa.DataType, prefix: str = "") -> str | None:
@@ -352,6 +366,6 @@ def _plain(error: Exception) -> str:
     return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
 
 
-def _line_error(path: str, line_number: int, reason: str, line: bytes) -> RecordError:
+def _line_error(path: str, line_number: int, reason: str, line: bytes) -> BadRowError:
     shown = line[:_SHOWN_BYTES].decode("utf-8", errors="backslashreplace")
-    return RecordError(f"{path}, line {line_number}: {reason}. The line starts with: {shown}")
+    return BadRowError(f"{path}, line {line_number}: {reason}. The line starts with: {shown}")

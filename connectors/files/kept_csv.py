@@ -1,6 +1,6 @@
-"""Reads a CSV file whose bad rows are kept beside the good ones.
+"""Reads a CSV file and tells its bad rows apart: they are kept beside the good ones, or the first is an error.
 
-The file source calls it for `bad_records="keep"`. While all rows fit, the usual reader reads them. From the first that
+The file source calls it. While all rows fit, the usual reader reads them. From the first that
 does not, all fields are read as bytes, and become values a batch at a time, where bad rows are told apart.
 """
 
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from penstock.connectors.files.csv_reader import LOCATED, convert_options, csv_chunks, read_header, shortened
+from penstock.connectors.files.csv_reader import LOCATED, TO_UTF8, convert_options, csv_chunks, read_header, shortened
 from penstock.connectors.files.escapes import unescaped, unescaped_column
 from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
 from penstock.connectors.records.batches import decode_whole, error_text
-from penstock.connectors.records.kept import with_kept
+from penstock.connectors.records.kept import ERROR_COLUMN, with_kept
 from penstock.engine.elements import table_to_record_batch
-from penstock.engine.errors import RecordError
+from penstock.engine.errors import BadRowError, RecordError
 
 _QUOTE: Final = pa.scalar(b'"', pa.large_binary())
 _EMPTY: Final = pa.scalar(b"", pa.large_binary())
@@ -48,6 +48,30 @@ def kept_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], r
         if LOCATED.fullmatch(str(error.__cause__)) is None:
             raise
     yield from _from(given, _Rows(path, columns).chunks(null_values))
+
+
+def strict_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+    """The rows of the file from number `row` (from 0) on, a block at a time.
+
+    Raises:
+        BadRowError: a row does not fit; names the first.
+        RecordError: the file cannot be read, or its header does not fit.
+    """
+    try:
+        yield from csv_chunks(path, columns, null_values, row)
+    except RecordError as error:
+        if LOCATED.fullmatch(str(error.__cause__)) is None:
+            raise
+        for batch in _Rows(path, columns).chunks(null_values):
+            for reason in batch.column(ERROR_COLUMN).drop_null().to_pylist():
+                raise BadRowError(f"{reason}; {_remedy(reason, columns)}") from error
+        raise
+
+
+def _remedy(reason: str, columns: Columns) -> str:
+    if "invalid UTF8" in reason:
+        return TO_UTF8
+    return columns.remedy if ": column " in reason else "correct the row"
 
 
 def _from(row: int, batches: Iterator[pa.RecordBatch]) -> Chunks:

@@ -12,7 +12,7 @@ from typing import Final
 
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import CheckpointError, PenstockError
+from penstock.engine.errors import CheckpointError, NotRunningError, PenstockError, summary
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
@@ -137,7 +137,8 @@ class Commands:
         if life.storage is None:
             raise CheckpointError(f"{name} has no checkpoint storage; run it with checkpoints(storage=...)")
         if status is not JobStatus.RUNNING or life.checkpoints is None:
-            raise CheckpointError(f"{name} is {status.value}; try again once it runs")
+            why = "" if life.error is None else f" after {summary(life.error)}"
+            raise NotRunningError(f"{name} is {status.value}{why}; try again once it runs")
         if life.drain is not None or life.checkpoints.ends_the_job or self._finish.is_near:
             how = "being drained" if life.drain is not None else "coming to its end"
             raise CheckpointError(f"{name} is {how}; its last checkpoint is the next")

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE
 from penstock.engine.elements import Batch, table_to_record_batch
-from penstock.engine.errors import GraphError, PenstockError, RecordError, SerializationError
+from penstock.engine.errors import GraphError, PenstockError, ResultError, SerializationError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Resources, RowOrder
 from penstock.engine.rows import ColumnConverter, shown_row
@@ -120,10 +120,10 @@ class BatchMapOperator(Operator):
         except PenstockError:
             raise
         except (pa.ArrowException, ValueError, TypeError) as error:
-            raise RecordError(f"{self._where}: map_batches returned no usable columns: {error}; {_REMEDY}") from error
+            raise ResultError(f"{self._where}: map_batches returned no usable columns: {error}; {_REMEDY}") from error
         rows = data.num_rows
         if rows != batch.num_rows and (batch.timestamps is not None or batch.kinds is not None):
-            raise RecordError(
+            raise ResultError(
                 f"{self._where}: map_batches returned {rows} rows for {batch.num_rows}, and so their "
                 "timestamps are not known; return a row for each row, use it before assign_timestamps, or "
                 "use flat_map or filter"
@@ -173,7 +173,7 @@ class ResultColumns:
         if data.num_rows == 0:
             return data
         if len(set(data.schema.names)) < data.num_columns:
-            raise RecordError(f"{self._where}: {self._function} returned two columns of one name: {data.schema.names}")
+            raise ResultError(f"{self._where}: {self._function} returned two columns of one name: {data.schema.names}")
         if self._held is None:
             self._held = pa.schema([(field.name, field.type) for field in data.schema])
         self._check_names(data.schema.names, self._held.names)
@@ -191,9 +191,9 @@ class ResultColumns:
             columns = {str(name): self._array(str(name), values) for name, values in result.items()}
             if len({len(column) for column in columns.values()}) > 1:
                 lengths = ", ".join(f"{name} {len(column)}" for name, column in columns.items())
-                raise RecordError(f"{self._where}: {self._function} returned columns of different lengths: {lengths}")
+                raise ResultError(f"{self._where}: {self._function} returned columns of different lengths: {lengths}")
             return table_to_record_batch(pa.table(columns)) if columns else pa.RecordBatch.from_pydict({})
-        raise RecordError(
+        raise ResultError(
             f"{self._where}: {self._function} returned {type(result).__module__}.{type(result).__qualname__}; {_REMEDY}"
         )
 
@@ -202,14 +202,14 @@ class ResultColumns:
             return values
         if isinstance(values, np.ndarray) and values.dtype != object:
             if values.ndim != 1:
-                raise RecordError(
+                raise ResultError(
                     f"{self._where}: column {name!r} is a numpy array of shape {values.shape}; return one of "
                     "one dimension, or a list of lists"
                 )
             return pa.array(values)
         if isinstance(values, (np.ndarray, Sequence)) and not isinstance(values, (str, bytes)):
             return self._converter(name).convert(list(values))
-        raise RecordError(f"{self._where}: column {name!r} is {values!r:.100} ({type(values).__name__}); {_REMEDY}")
+        raise ResultError(f"{self._where}: column {name!r} is {values!r:.100} ({type(values).__name__}); {_REMEDY}")
 
     def _converter(self, name: str) -> ColumnConverter:
         if name not in self._converters:
@@ -224,7 +224,7 @@ class ResultColumns:
             *(("lacks the column", name) for name in wanted if name not in names),
             *(("has the unknown column", name) for name in names if name not in wanted),
         ):
-            raise RecordError(
+            raise ResultError(
                 f"{self._where}: the result of {self._function} {problem} {name!r}; return the {origin} each "
                 f"time: {', '.join(wanted)}"
             )
@@ -237,7 +237,7 @@ class ResultColumns:
             try:
                 fields.extend(pa.unify_schemas([pa.schema([field]), pa.schema([(field.name, kind)])]))
             except pa.ArrowException as error:
-                raise RecordError(
+                raise ResultError(
                     f"{self._where}: column {field.name!r} of {self._function} is {kind} now and was {field.type} "
                     f"before; return one type, or declare it, returns={{{field.name!r}: ...}}"
                 ) from error
@@ -247,10 +247,10 @@ class ResultColumns:
         try:
             cast = column if column.type == field.type else column.cast(field.type)
         except pa.ArrowException as error:
-            raise RecordError(
+            raise ResultError(
                 f"{self._where}: column {field.name!r} of {self._function} is {column.type} and does not fit "
                 f"{field.type}: {error}; convert it in the function, or declare another type"
             ) from error
         if not field.nullable and cast.null_count:
-            raise RecordError(f"{self._where}: column {field.name!r} of {self._function} has nulls, declared without")
+            raise ResultError(f"{self._where}: column {field.name!r} of {self._function} has nulls, declared without")
         return cast

@@ -1,7 +1,7 @@
 """The operators that call a Python function for each row: map, flat_map, filter, and computed columns.
 
 The stream API makes their specs. Each row keeps its timestamp and row kind; what a function raises
-becomes a `UserCodeError` with the row, and what it returns wrongly a `RecordError`.
+becomes a `UserCodeError` with the row, and what it returns wrongly a `ResultError`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch
-from penstock.engine.errors import ConfigurationError, GraphError, RecordError
+from penstock.engine.errors import ConfigurationError, GraphError, ResultError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows
@@ -278,7 +278,7 @@ class RowFlatMapOperator(_RowOperator):
 
     def _check_iterable(self, made: object, row: Row) -> None:
         if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):
-            raise RecordError(
+            raise ResultError(
                 f"{self._where}: the function of flat_map returned {made!r:.200} ({type(made).__name__}), "
                 "not an iterable of dicts; return a list ([] for no rows), or yield the rows; called with "
                 f"{row!r:.200}"

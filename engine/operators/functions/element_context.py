@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.engine.errors import ConfigurationError, StateError, nearest
+from penstock.engine.errors import ConfigurationError, StateError, TimerError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.functions.row_results import SideOutputs
@@ -106,7 +106,7 @@ class FunctionTimers:
         """The timers to register with, for a function that would be called when they fire."""
         if not self._handles_timers:
             function = self._function if isinstance(self._function, type) else type(self._function)
-            raise StateError(
+            raise TimerError(
                 f"{self._where}: {function.__name__} registers a timer and does not implement on_timer, so nothing "
                 "would happen when it fires; implement on_timer(self, timestamp, ctx)"
             )

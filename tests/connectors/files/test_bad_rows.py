@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.connectors.files import csv_reader, json_reader
 from penstock.connectors.files.source import FileSource
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
 from tests.connectors.reading import context, read_rows
 from tests.draws import drawn
 from tests.engine.helpers import local_environment
@@ -95,6 +95,30 @@ def test_lines_of_json_that_do_not_fit_stand_in_their_places(tmp_path: Path) -> 
     reasons = " ".join(reason for _, reason, _ in told if reason)
     for said in ("no valid JSON (Expecting property name", "field 'id' (int64)", "no JSON object", "no valid UTF-8"):
         assert said in reasons
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("t.csv", "id,n\n1,1\n2,soon\nx,3\n", "row 3"),
+        ("t.csv", "id,n\n1,1\nx,2\n3,3,more\n", "row 3"),
+        ("t.jsonl", '{"id": 1}\n{"id": "x"}\nnull\n', "line 2"),
+        ("t.jsonl", '{"id": 1}\n{oops}\nnull\n', "line 2"),
+    ],
+)
+def test_the_first_bad_row_is_named_and_how_to_keep_it(tmp_path: Path, name: str, text: str, place: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(BadRowError, match=f"{path}, {place}[ :]") as failed:
+        read_rows(FileSource.of(str(path), schema={"id": "int64", "n": "int64"} if "csv" in name else {"id": "int64"}))
+    assert 'bad_records="keep"' in failed.value.remedy
+
+
+def test_the_first_bad_line_is_named_where_columns_are_inferred(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": 1}\n{oops}\nnull\n')
+    with pytest.raises(BadRowError, match="line 2: no valid JSON"):
+        FileSource.of(str(path))
 
 
 def test_rows_with_too_many_fields_may_have_any_bytes(tmp_path: Path) -> None:

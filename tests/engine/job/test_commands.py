@@ -6,9 +6,7 @@ import pytest
 
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import (
-    CheckpointError,
-)
+from penstock.engine.errors import CheckpointError, NotRunningError, UserCodeError
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.status import JobStatus
@@ -24,6 +22,17 @@ def test_a_checkpoint_that_came_too_late_to_a_subtask_is_asked_for_again() -> No
     assert shell.last(say.Inject).barrier.checkpoint == inject.barrier.checkpoint + 1
     number = shell.store()
     assert shell.answers(request) == [f"memory://{number}"]
+
+
+@pytest.mark.parametrize("command", [ev.StopJob(), ev.TakeCheckpoint(), ev.TakeSavepoint("somewhere")])
+def test_what_a_job_restarts_by_is_told_to_whoever_asks_for_a_checkpoint(command: ev.Command) -> None:
+    shell = Shell().run()
+    shell.fail(error=UserCodeError("parse", 0, "{}", "ValueError: no number", ""))
+    (answer,) = shell.answers(shell.ask(command))
+    assert isinstance(answer, NotRunningError)
+    assert "is restarting after UserCodeError: operator 'parse', subtask 0: the user function raised" in str(answer)
+    assert "ValueError: no number" in str(answer)
+    assert "storage" not in answer.remedy
 
 
 def test_a_savepoint_goes_to_a_folder_that_can_be_written() -> None:
