@@ -21,7 +21,7 @@ from penstock.engine.job.handle import JobHandle
 from penstock.recovery import checkpoints
 from penstock.savepoints.runs import replace_newest_run
 
-ROWS = 60
+ROWS = 300
 
 
 def submit(

@@ -34,7 +34,7 @@ def test_everything_that_the_image_is_built_from_is_copied() -> None:
 def test_the_extras_that_it_installs_are_the_projects() -> None:
     (found,) = re.findall(r"\.whl\)\[([^\]]+)\]", TEXT)
     extras = read_project()["optional-dependencies"]
-    assert set(found.split(",")) == extras.keys() - {"dev", "examples", "pandas", "spark", "sql"}
+    assert set(found.split(",")) == extras.keys() - {"dev", "examples", "ibis", "pandas", "spark", "sql"}
 
 
 def test_the_constraints_are_the_locked_versions() -> None:
