@@ -36,11 +36,11 @@ demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes a
 # at nice 15), so that all are at 19: else jobs starve beside the other processes.
 test: $(STAMP) ## run the tests
 	@penstock/testing/services/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder $(ARGS)
+	@nice -n 19 $(BIN)/python -m pytest -n 3 --max-worker-restart 0 --no-loadscope-reorder $(ARGS)
 
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
 	@penstock/testing/services/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "long or not long" \
+	@nice -n 19 $(BIN)/python -m pytest -n 3 --max-worker-restart 0 --no-loadscope-reorder -m "long or not long" \
 		--hypothesis-profile=long $(ARGS)
 
 # What types cannot tell of the oldest Python that is supported (the gate's may be newer).

@@ -234,3 +234,11 @@ def _serve(service: Callable[[], _Service]) -> Iterator[_Service]:
         pytest.skip(f"NOT TESTED, A SERVER IS MISSING: {error}")
     yield running
     running.stop()
+
+
+@pytest.fixture
+def as_a_process_of_its_own() -> Iterator[None]:
+    """Without the handler that Ray has left for SIGTERM where this process has run it."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before)

@@ -23,7 +23,7 @@ from penstock.engine.errors import JobCancelledError, JobFailedError, PenstockEr
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
-from penstock.engine.job.termination import EXIT_CODE, Termination, termination
+from penstock.engine.job.termination import Termination, termination
 from penstock.engine.metrics import JobMetrics
 from penstock.engine.rows import batch_rows
 
@@ -154,7 +154,7 @@ class JobHandle(ABC):
                 if told.received:
                     self.suspend()
                     # Ray makes its own of an exit that comes while it waits.
-                    raise SystemExit(EXIT_CODE) from None
+                    raise SystemExit(told.code) from None
                 self.cancel()
                 raise
 

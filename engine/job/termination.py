@@ -1,6 +1,7 @@
 """SIGTERM to a process that waits for its job: an eviction, or a restart of the machine, which the job is to survive.
 
-`JobHandle.attached` installs it. The process then ends with code 143, as one that does nothing about the signal.
+`JobHandle.attached` installs it. The process then ends with code 143, as one that does nothing about the signal, or as
+the program's own handler ends it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Final
+from typing import Any, Final, TypeAlias
+
+Handler: TypeAlias = Callable[[int, FrameType | None], Any]
 
 EXIT_CODE: Final = 128 + signal.SIGTERM
 
@@ -39,11 +42,14 @@ class Termination(ProcessEnd):
 
     Args:
         meanwhile: as there.
+        own: the program's own handler: decides whether the process ends, and by which code. None: it ends.
     """
 
-    def __init__(self, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, meanwhile: Callable[[], None], own: Handler | None = None) -> None:
         super().__init__(meanwhile)
         self.received = False
+        self.code: object = EXIT_CODE
+        self._own = own
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """The handler.
@@ -51,9 +57,16 @@ class Termination(ProcessEnd):
         Raises:
             SystemExit: the first time; whoever waits for jobs ends them first, and is not broken off by another one.
         """
-        if not self.received:
-            self.received = True
-            super().receive(number, frame)
+        if self.received:
+            return
+        try:
+            if self._own is not None:
+                self._own(number, frame)
+            else:
+                super().receive(number, frame)
+        except SystemExit as ended:
+            self.received, self.code = True, ended.code
+            raise
 
 
 def ends_process(handler: object) -> bool:
@@ -65,20 +78,20 @@ def ends_process(handler: object) -> bool:
 def termination(
     is_free: Callable[[object], bool] = ends_process, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Termination]:
-    """Within, SIGTERM is a `SystemExit`; not in another thread than the main one.
+    """Within, SIGTERM is a `SystemExit`; not in another thread than the main one, and not where it is ignored.
 
     One that stands within another is that one: all jobs that are waited for hear of the signal.
 
     Args:
-        is_free: whether a handler that is there may be replaced; the program's own stays.
+        is_free: whether a handler that is there may be replaced; else it is the program's own, and is called.
         meanwhile: as of `Termination`.
     """
-    told = Termination(meanwhile)
     before = signal.getsignal(signal.SIGTERM)
     if isinstance(outer := getattr(before, "__self__", None), Termination):
         yield outer
         return
-    if not is_free(before):
+    told = Termination(meanwhile, before if callable(before) and not is_free(before) else None)
+    if before in (signal.SIG_IGN, None):
         yield told
         return
     try:

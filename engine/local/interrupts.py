@@ -71,10 +71,25 @@ class Interrupts:
             if came is not None:
                 previous[came](came, None)
 
+    def handle_pending(self) -> None:
+        """Let the interrupt that is held, if one is, come now.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: by the program's own handler, whatever it raises.
+        """
+        came, self.pending = self.pending, None
+        if came is not None:
+            self._previous[came](came, None)
+
     def _install(self) -> dict[int, Callable[[int, FrameType | None], Any]]:
         """Handle the signals here; what handled them before."""
         handlers: dict[int, Any] = {int(number): signal.getsignal(number) for number in _TOLD}
-        previous = {number: handler for number, handler in handlers.items() if self._is_to_wait(number, handler)}
+        # Not what the program ignores, or what ends the process.
+        previous = {
+            number: handler
+            for number, handler in handlers.items()
+            if callable(handler) and handler != self._handle_here
+        }
         try:
             with _none_comes():
                 for number in previous:
@@ -84,18 +99,15 @@ class Interrupts:
             return {}
         return previous
 
-    def _is_to_wait(self, number: int, handler: object) -> bool:
-        """Not what the program ignores, or what ends the process; of SIGTERM, only what suspends jobs."""
-        if number == signal.SIGTERM:
-            return isinstance(getattr(handler, "__self__", None), Termination)
-        return callable(handler) and handler != self._handle_here
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.pending is not None and now - self._first >= _STUCK_SECONDS:
+            handler = self._previous[number]
             # An exit would be an error of the function that it breaks off.
             with suppress(SystemExit):
-                self._previous[number](number, frame)
+                handler(number, frame)
+                if number == signal.SIGTERM and not _ends_jobs(handler):
+                    return
             raise KeyboardInterrupt
         is_first = self.pending is None
         if is_first:
@@ -126,6 +138,12 @@ class Interrupts:
             pass
         finally:
             self._waits = False
+
+
+def _ends_jobs(handler: object) -> bool:
+    """Whether a handler of SIGTERM has jobs ended; the program's own, which has returned, has not."""
+    told = getattr(handler, "__self__", None)
+    return isinstance(told, Termination) and told.received
 
 
 @contextmanager

@@ -90,9 +90,12 @@ class LocalJob(JobHandle):
     def _begin(self) -> None:
         """Let the job begin; what it cannot use is an error for its submitter."""
         self._manager.begin()
-        if self._interrupts.pending:
+        try:
+            self._interrupts.handle_pending()
+        except (KeyboardInterrupt, SystemExit) as ended:
             # Nobody has a handle yet by which to end the job.
-            self._end(CancelJob())
+            self._end(CancelJob(retain=isinstance(ended, SystemExit)))
+            raise
         if self._brain.error is not None and not self._brain.attempts.has_deployed:
             raise self._brain.error
 

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -329,14 +328,6 @@ def test_a_file_without_a_flow_is_told_with_those_that_it_has(penstock: Penstock
     done = penstock("run", "--local", "words.py")
     assert done.code == 2
     assert "'words.py' names no flow; write module:flow or file.py:flow; it has flow, raises, " in done.err
-
-
-@pytest.fixture
-def as_a_process_of_its_own() -> Iterator[None]:
-    """Without the handler that Ray has left for SIGTERM where this process has run it."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.usefixtures("as_a_process_of_its_own")

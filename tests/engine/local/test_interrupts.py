@@ -27,6 +27,8 @@ from penstock.environment import StreamEnvironment
 from penstock.recovery import checkpoints
 from tests.engine.helpers import Row, local_environment
 
+pytestmark = pytest.mark.usefixtures("as_a_process_of_its_own")
+
 ROWS = 6_000
 _INTERRUPTS = 500
 
@@ -235,16 +237,38 @@ def test_a_job_is_suspended_though_its_process_is_told_to_end_twice(tmp_path: Pa
     assert told == [JobStatus.CANCELLED]
 
 
-def test_what_a_program_does_itself_when_it_is_told_to_end_does_not_wait() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_a_program_that_ends_by_its_own_handler_ends_its_job_whole(seed: int, tmp_path: Path) -> None:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("evicted"))
+    job = _program(tmp_path).submit("rows")
+    job.checkpoint()
+    with pytest.raises(SystemExit) as ended, _Moments(seed, 30_000, 1, signal.SIGTERM).interrupting(), job.attached():
+        job.wait()
+    assert ended.value.code == "evicted"
+    assert job.status() is JobStatus.CANCELLED
+    _program(tmp_path).execute("rows", resume="latest")
+    assert sorted(pq.read_table(tmp_path / "rows")["i"].to_pylist()) == list(range(ROWS))
+
+
+def test_a_program_that_goes_on_when_it_is_told_to_end_has_its_job_go_on(tmp_path: Path) -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    with _Moments(0, 10_000, 20, signal.SIGTERM).interrupting():
+        _program(tmp_path).execute("rows")
+    assert len(heard) > 10, "those that come during one step are one"
+    assert sorted(pq.read_table(tmp_path / "rows")["i"].to_pylist()) == list(range(ROWS))
+
+
+def test_a_step_that_takes_long_is_not_ended_by_a_handler_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.5, 1.0, 1.5])
+    monkeypatch.setattr("penstock.engine.local.interrupts.time.monotonic", lambda: next(now))
     heard: list[str] = []
-    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append("told to end"))
-    try:
-        with Interrupts("job").held():
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append("told to end"))
+    with Interrupts("job").held():
+        for _ in range(4):
             signal.raise_signal(signal.SIGTERM)
             heard.append("step")
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert heard == ["told to end", "step"]
+    assert heard == ["step", "step", "told to end", "step", "told to end", "step", "told to end"]
 
 
 def test_one_that_comes_while_handlers_are_put_back_leaves_none_behind() -> None:
