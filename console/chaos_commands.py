@@ -41,8 +41,8 @@ def chaos_run_command(
         str,
         typer.Option(
             metavar="JOB",
-            help="sequence, bank; kafka, s3, postgres (each starts its server); module:flow, file.py:flow; or the name "
-            "of a running job.",
+            help="sequence, bank; kafka, s3, postgres (each starts its server); module:flow, file.py:flow, "
+            "whose sinks write as ever; or the name of a running job.",
         ),
     ] = "sequence",
     kinds: Annotated[
@@ -76,7 +76,7 @@ def chaos_run_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Kill and stop processes of a job by seeded schedules; exit code 1 if anything was lost or repeated."""
+    """Kill and stop processes of a job by seeded schedules; exit code 1 if rows are lost or repeated, or nothing hit."""
     output = output_of(context)
     parse_duration(duration, "--duration")
     from penstock.testing.chaos import ChaosReport, keep_log
@@ -94,7 +94,7 @@ def chaos_run_command(
                 if schedules > 1:
                     # Who gives up waiting knows then whether it hangs, or takes its time on a busy machine.
                     output.say(f"{done + 1} of {schedules}: {runs[-1].outcome}")
-                if runs[-1].violations:
+                if runs[-1].wrong:
                     keep_log(runs[-1], Path(tempfile.gettempdir()) / "penstock-chaos")
     report = ChaosReport(runs)
     output.result(report.to_dict(), report)

@@ -476,7 +476,6 @@ class ChaosHarness:
                 run.problems.append(f"{record.fault}: the job has not recovered within {self._patience:g} s")
             if record.outcome == UNDER_WAY:
                 run.problems.append(f"{record.fault}: the job has not answered within {self._patience:g} s")
-        run.problems += run.missed
         run.seconds = seconds
         run.restarts, run.managers = self._recoveries.restarts, self._recoveries.managers
         run.checkpoints = self._completed - self._base

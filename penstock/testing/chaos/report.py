@@ -105,7 +105,12 @@ class ChaosRun:
 
     @property
     def violations(self) -> Sequence[str]:
-        """All that must not be."""
+        """All that must not be: what the job did wrong, and what was not tested."""
+        return [*self.wrong, *self.missed]
+
+    @property
+    def wrong(self) -> Sequence[str]:
+        """What the harness and the checkers object to in the job."""
         return [*self.problems, *(text for verdict in self.verdicts for text in verdict.violations)]
 
     @property
@@ -122,27 +127,25 @@ class ChaosRun:
     def missed(self) -> Sequence[str]:
         """The faults that were not fired and had to be; and of a random schedule, that none was."""
         missed = [record for record in self.faults if record.at_s is None]
-        why = [
-            f"{record.fault} was not fired: {record.note or 'the job had ended before its moment came'}"
-            for record in missed
-            if not record.optional
-        ]
-        if self.schedule.seed is not None and not self.fired:
-            return [f"no fault of the schedule was fired, so the run shows nothing: {'; '.join(map(str, missed))}"]
-        return why
+        if self.schedule.seed is None or self.fired:
+            return [_why_missed(record) for record in missed if not record.optional]
+        why = "; ".join(map(_why_missed, missed)) or "the schedule has none"
+        return [f"no fault hit anything, so nothing was tested: {why}; {_TO_HIT}"]
 
     @property
     def outcome(self) -> str:
         """How it went, in one line."""
         amid = f", {self.amid_rescales} of {len(self.fired)} faults amid rescales" if self.amid_rescales else ""
-        return f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts{amid}"
+        hit = "" if self.fired else ", no fault hit anything"
+        return f"job {self.job!r}, {self.status} after {self.seconds:.1f} s, {self.restarts} restarts{amid}{hit}"
 
     def __str__(self) -> str:
         """The story of the run, for the message of an assertion: `assert not run.violations, run`."""
         lines = [f"{self.outcome}:"]
         lines += [f"  {record}" for record in self.faults]
-        lines += [f"  VIOLATION: {text}" for text in self.violations]
-        return "\n".join([*lines, *([f"  stimulus log: {self.log}"] if self.violations and self.log else ())])
+        lines += [f"  VIOLATION: {text}" for text in self.wrong]
+        lines += [f"  NOT TESTED: {text}" for text in self.missed]
+        return "\n".join([*lines, *([f"  stimulus log: {self.log}"] if self.wrong and self.log else ())])
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
@@ -159,6 +162,7 @@ class ChaosRun:
             "faults": [record.to_dict() for record in self.faults],
             "checkers": [verdict.to_dict() for verdict in self.verdicts],
             "violations": list(self.violations),
+            "verdict": _verdict([self]),
             "log": self.log,
         }
 
@@ -176,7 +180,7 @@ class ChaosReport:
     @property
     def violations(self) -> Sequence[str]:
         """All that must not be, with the seed of its run."""
-        return [f"seed {run.schedule.seed}: {text}" for run in self.runs for text in run.violations]
+        return [text for run in self.runs for text in _with_seed(run, run.violations)]
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it."""
@@ -188,6 +192,7 @@ class ChaosReport:
             "checked": dict(self._counts),
             "times_ms": {name: _spread(self._times(name)) for name in _TIMES},
             "violations": list(self.violations),
+            "verdict": _verdict(self.runs),
         }
 
     @property
@@ -243,13 +248,18 @@ class ChaosReport:
                 lines.append(f"{words}: median {median}, longest {worst} ({len(times)} measured)")
         lines += [f"{name}: {count}" for name, count in self._counts.items()]
         texts = [Text(line) for line in lines]
-        if self.violations:
-            texts.append(Text(f"{len(self.violations)} VIOLATIONS", style="bold red"))
-            texts += [Text(violation, style="red") for violation in self.violations]
-            logs = [run.log for run in self.runs if run.violations and run.log]
-            texts += [Text(f"stimulus log: penstock job replay {log}") for log in logs]
-        else:
+        wrong = [text for run in self.runs for text in _with_seed(run, run.wrong)]
+        missed = [text for run in self.runs for text in _with_seed(run, run.missed)]
+        if wrong:
+            texts.append(Text(_counted(len(wrong), "VIOLATION"), style="bold red"))
+            texts += [Text(violation, style="red") for violation in wrong]
+        elif not missed:
             texts.append(Text("no violations", style="bold green"))
+        if missed:
+            texts.append(Text(f"{'NOT ALL' if fired else 'NOTHING'} TESTED", style="bold red"))
+            texts += [Text(text, style="red") for text in missed]
+        logs = [run.log for run in self.runs if run.wrong and run.log]
+        texts += [Text(f"stimulus log: penstock job replay {log}") for log in logs]
         return texts
 
 
@@ -258,6 +268,26 @@ _TIMES: Final[Mapping[str, str]] = {
     "restore_ms": "restored after it was detected",
     "first_output_ms": "first output after it was detected",
 }
+
+
+_TO_HIT: Final = "choose other faults (--kind, --seed), or a job that runs for longer than --duration"
+
+
+def _why_missed(record: FaultRecord) -> str:
+    return f"{record.fault} was not fired: {record.note or 'the job had ended before its moment came'}"
+
+
+def _with_seed(run: ChaosRun, texts: Sequence[str]) -> Sequence[str]:
+    return [text if run.schedule.seed is None else f"seed {run.schedule.seed}: {text}" for text in texts]
+
+
+def _verdict(runs: Sequence[ChaosRun]) -> str:
+    """What came of them, in a word or two; only "held" is a success."""
+    if any(run.wrong for run in runs):
+        return "violated"
+    if any(run.missed for run in runs):
+        return "not all tested" if any(run.fired for run in runs) else "nothing tested"
+    return "held"
 
 
 def _ms_text(milliseconds: float | None) -> str:

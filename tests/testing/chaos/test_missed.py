@@ -51,7 +51,7 @@ def test_a_fault_that_names_no_operator_is_a_violation(monkeypatch: Any) -> None
     (violation,) = run.violations
     assert "kill subtask 0 of 'frauds' was not fired: the job has no operator 'frauds'" in violation
     assert "'fraud'" in violation
-    assert f"VIOLATION: {violation}" in str(run)
+    assert f"NOT TESTED: {violation}" in str(run)
 
 
 def test_a_fault_that_found_no_process_is_a_violation(monkeypatch: Any) -> None:
@@ -64,7 +64,8 @@ def test_optional_faults_may_miss_but_not_all_of_a_random_schedule(monkeypatch: 
     assert not run_of(*faults, monkeypatch=monkeypatch).violations
     run = run_of(*faults, monkeypatch=monkeypatch, seed=7)
     (violation,) = run.violations
-    assert violation.startswith("no fault of the schedule was fired, so the run shows nothing: kill a standby")
+    assert violation.startswith("no fault hit anything, so nothing was tested: kill a standby was not fired: ")
+    assert "choose other faults" in violation
     run.faults[0].at_s = 0.0
     assert not run.missed
 

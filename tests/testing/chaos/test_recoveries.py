@@ -87,7 +87,9 @@ def test_a_pause_that_nobody_noticed_is_not_answered_by_a_later_restart() -> Non
 
 
 def report(*violations: str) -> ChaosReport:
-    run = ChaosRun("payments", ChaosSchedule.random(7), [fault(1.0, RECOVERED, detect_ms=12.0), FaultRecord("stop")])
+    run = ChaosRun(
+        "payments", ChaosSchedule.random(7), [fault(1.0, RECOVERED, detect_ms=12.0), FaultRecord("stop", optional=True)]
+    )
     verdict = Verdict("sequence", rows=5)
     for violation in violations:
         verdict.object("lost", violation)
@@ -105,6 +107,22 @@ def test_the_report_tells_what_was_done_and_what_came_of_it(violations: tuple[st
     assert "12 ms" in text
     assert ("no violations" in text) == (not violations)
     assert ("seed 7: sequence: lost: key 1 lacks 2" in text) == bool(violations)
+
+
+def test_a_run_that_hit_nothing_fails_and_says_that_nothing_was_tested_rather_than_that_rows_are_wrong() -> None:
+    run = ChaosRun("payments", ChaosSchedule.random(7), [FaultRecord("pause the job manager", optional=True)])
+    run.verdicts.append(Verdict("sequence", rows=5))
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(ChaosReport([run]))
+    text = captured.get()
+    assert "NOTHING TESTED" in text
+    assert "pause the job manager was not fired: the job had ended before its moment came" in text
+    assert "VIOLATION" not in text
+    assert "no violations" not in text
+    document = ChaosReport([run]).to_dict()
+    assert document["verdict"] == "nothing tested"
+    assert len(document["violations"]) == 1
 
 
 def test_in_80_columns_no_word_and_no_figure_is_cut() -> None:
@@ -131,6 +149,8 @@ def test_in_80_columns_no_word_and_no_figure_is_cut() -> None:
 def test_the_report_as_json_has_everything() -> None:
     document = report("key 1 lacks 2").to_dict()
     assert document["violations"] == ["seed 7: sequence: lost: key 1 lacks 2"]
+    assert document["verdict"] == "violated"
+    assert report().to_dict()["verdict"] == "held"
     assert document["runs"][0]["schedule"] == str(ChaosSchedule.random(7)).splitlines()
     assert document["checked"] == {"rows checked": 5, "lost": 1}
     assert document["times_ms"]["detect_ms"] == {"median": 12.0, "longest": 12.0, "measured": 1}
