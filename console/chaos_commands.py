@@ -76,7 +76,7 @@ def chaos_run_command(
     as_json: Json = False,
     tracebacks: Traceback = False,
 ) -> None:
-    """Kill and stop processes of a job by seeded schedules; exit code 1 if rows are lost or repeated, or nothing hit."""
+    """Kill and stop processes of a job by seeded schedules; exit code 1 if rows are lost or repeated, or none hit."""
     output = output_of(context)
     parse_duration(duration, "--duration")
     from penstock.testing.chaos import ChaosReport, keep_log
