@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import ray
 from ray.util import get_placement_group
@@ -27,6 +28,7 @@ from penstock.engine.errors import NoRoomError
 _AT_ONCE_SECONDS: Final = 1.0
 """How long it takes at most to reserve slots for which there is room."""
 _LOOK_SECONDS: Final = 2.0
+_ROUNDING: Final = 1e-3
 _MOST_HOLDERS: Final = 5
 """How many of the jobs that hold what is missing are named."""
 _JOB: Final = re.compile("penstock:(.+):[0-9]+")
@@ -39,6 +41,21 @@ _NODE_ID: Final = "ray.io/node-id"
 class _Slot:
     bundle: Mapping[str, float]
     group: PlacementGroup
+
+
+@dataclass(frozen=True, slots=True)
+class _Shortage:
+    """What a job waits for.
+
+    Args:
+        missing: how many slots are on no node yet.
+        slots: that, of how many.
+        figures: what these need, what is free, and who holds the rest.
+    """
+
+    missing: int
+    slots: str
+    figures: str
 
 
 class Slots:
@@ -109,7 +126,7 @@ class Slots:
         self.drop_others()
         self._others = {slot: self._new(self._slots[slot].bundle, avoided) for slot in sorted(slots)}
         try:
-            await self._await([other.group for other in self._others.values()])
+            await self._await(list(self._others.values()))
         except BaseException:
             self.drop_others()
             raise
@@ -137,28 +154,52 @@ class Slots:
         Raises:
             NoRoomError: there is no room.
         """
-        await self._await([self._slots[slot].group for slot in slots])
+        await self._await([self._slots[slot] for slot in slots])
 
-    async def _await(self, groups: Sequence[PlacementGroup]) -> None:
+    async def _await(self, slots: Sequence[_Slot]) -> None:
         deadline = time.monotonic() + self._timeout_s
+        groups = [slot.group for slot in slots]
         if await asyncio.to_thread(_all_ready, groups, min(deadline, time.monotonic() + _AT_ONCE_SECONDS)):
             return
         # Whether the cluster is about to grow, by itself or by hand, nobody can tell.
-        bundles = [slot.bundle for slot in self._slots]
-        shortage = await asyncio.to_thread(_shortage, bundles, self._labels, self._job_id)
-        self.waiting_for = f"room for {len(bundles)} slots, for up to {self._timeout_s:g} s: {shortage}"
+        if shortage := await asyncio.to_thread(self._shortage, slots):
+            self.waiting_for = f"room for {shortage.slots}, for up to {self._timeout_s:g} s: {shortage.figures}"
         try:
             there_is_room = await asyncio.to_thread(_all_ready, groups, deadline)
         finally:
             self.waiting_for = None
-        if not there_is_room:
-            shortage = await asyncio.to_thread(_shortage, bundles, self._labels, self._job_id)
-            missing = await asyncio.to_thread(_count_missing, groups)
+        if there_is_room:
+            return
+        if shortage := await asyncio.to_thread(self._shortage, slots):
             raise NoRoomError(
-                f"no room for {len(bundles)} slots within {self._timeout_s:g} s: {shortage}; lower the parallelism "
+                f"no room for {shortage.slots} within {self._timeout_s:g} s: {shortage.figures}; lower the parallelism "
                 "or slot_cpus, or add nodes",
-                len(bundles) - missing,
+                self.count - shortage.missing,
             )
+
+    def _shortage(self, slots: Sequence[_Slot]) -> _Shortage | None:
+        """What these slots lack; None: the last one has found its room while this asked."""
+        there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+        groups = placement_group_table()
+        # Ray's `wait` may deny at once what has long been there.
+        states = {group_id: group["state"] for group_id, group in groups.items()}
+        missing = [slot.bundle for slot in slots if states.get(slot.group.id.hex()) != "CREATED"]
+        if not missing:
+            return None
+        needed = _sum(missing)
+        some = f"{len(missing)} of " if len(missing) < self.count else ""
+        count = f"{some}{self.count} {'slot' if self.count == 1 else 'slots'}"
+        text = f"{'it needs' if len(missing) == 1 else 'they need'} {_amounts(needed)}"
+        if self._labels:
+            text += f" on nodes with {', '.join(f'{name}={value}' for name, value in self._labels.items())}"
+        figures = ", ".join(f"{free.get(name, 0):g} of {there.get(name, 0):g} {name}" for name in needed)
+        text += f"; free in the cluster: {figures}"
+        if all(free.get(name, 0) >= amount for name, amount in needed.items()):
+            text += " (being taken now, or on no node that may have a whole slot)"
+        return _Shortage(
+            len(missing), count, text + _holders(_held(groups.values()), needed, there, free, self._job_id)
+        )
 
     async def room_for(self, bundles: Sequence[Mapping[str, float]]) -> None:
         """Return when there is room for those of the slots that are not there yet, which reserves none of them.
@@ -204,47 +245,45 @@ def _prefix(job_id: str) -> str:
 
 def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:
     """Wait until all groups have been placed, or the deadline (monotonic seconds) has come."""
-    return all(group.wait(max(0.01, deadline - time.monotonic())) for group in groups)
+    # Ray takes whole seconds, and of others what is before the point.
+    return all(group.wait(max(1, math.ceil(deadline - time.monotonic()))) for group in groups)
 
 
-def _count_missing(groups: Sequence[PlacementGroup]) -> int:
-    return sum(not group.wait(0.01) for group in groups)
-
-
-def _shortage(bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str], own: str) -> str:
-    """What slots need, what the cluster has, and who holds it; of its resources only those that are needed are named.
-
-    Args:
-        bundles: what the slots need.
-        labels: of their nodes.
-        own: the id of their job.
-    """
-    names = list(dict.fromkeys(name for bundle in bundles for name in bundle))
-    needed = {name: sum(bundle.get(name, 0.0) for bundle in bundles) for name in names}
-    there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    wanted = _amounts(needed)
-    if labels:
-        wanted += f" on nodes with {', '.join(f'{name}={value}' for name, value in labels.items())}"
-    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    held = ", ".join(f"{there.get(name, 0):g} {name}, of which {free.get(name, 0):g} are free" for name in needed)
-    return f"they need {wanted}, and the whole cluster has {held}{_holders(names, own)}"
-
-
-def _holders(names: Sequence[str], own: str) -> str:
-    """Which jobs hold how much of these resources, the largest first."""
+def _held(groups: Iterable[Mapping[str, Any]]) -> Mapping[str, Counter[str]]:
+    """What the slots of each job hold, by its id."""
     held: dict[str, Counter[str]] = {}
-    for group in placement_group_table().values():
-        if group["state"] != "CREATED" or not (found := _JOB.match(str(group["name"]))):
-            continue
-        for bundle in group["bundles"].values():
-            if shared := {name: bundle[name] for name in names if name in bundle}:
-                held.setdefault(found[1], Counter()).update(shared)
-    largest = sorted(held.items(), key=lambda one: -one[1].total())
-    told = [f"{'this job' if job == own else f'job {job}'} holds {_amounts(amounts)}" for job, amounts in largest]
+    for group in groups:
+        if group["state"] == "CREATED" and (found := _JOB.match(str(group["name"]))):
+            for bundle in group["bundles"].values():
+                held.setdefault(found[1], Counter()).update(bundle)
+    return held
+
+
+def _holders(
+    held: Mapping[str, Counter[str]],
+    needed: Mapping[str, float],
+    there: Mapping[str, float],
+    free: Mapping[str, float],
+    own: str,
+) -> str:
+    """Which jobs hold how much of the resources that are needed, the largest first, and what is not in slots."""
+    shares = {job: Counter({name: all_of[name] for name in needed if all_of[name]}) for job, all_of in held.items()}
+    largest = sorted(((job, share) for job, share in shares.items() if share), key=lambda one: -one[1].total())
+    told = [f"{'this job' if job == own else f'job {job}'} holds {_amounts(share)}" for job, share in largest]
     rest = len(told) - _MOST_HOLDERS
     if rest > 0:
         told[_MOST_HOLDERS:] = [f"{rest} more {'job holds' if rest == 1 else 'jobs hold'} the rest"]
+    else:
+        jobs = _sum(shares.values())
+        others = {name: there.get(name, 0) - free.get(name, 0) - jobs.get(name, 0) for name in needed}
+        if beside := {name: amount for name, amount in others.items() if amount > _ROUNDING}:
+            told.append(f"what is not Penstock's holds {_amounts(beside)}")
     return "".join(f"; {one}" for one in told)
+
+
+def _sum(amounts: Collection[Mapping[str, float]]) -> Mapping[str, float]:
+    names = dict.fromkeys(name for one in amounts for name in one)
+    return {name: sum(one.get(name, 0.0) for one in amounts) for name in names}
 
 
 def _amounts(amounts: Mapping[str, float]) -> str:

@@ -21,11 +21,26 @@ NODE = "0123456789abcdef" * 3 + "01234567"
 class Group:
     """A placement group."""
 
+    name: str
+    bundles: Sequence[Mapping[str, float]]
     selector: Mapping[str, str] | None
     has_room: bool
 
-    def wait(self, seconds: float) -> bool:
-        return self.has_room
+    @property
+    def id(self) -> bytes:
+        return self.name.encode()
+
+    def wait(self, seconds: int) -> bool:
+        # As Ray does, which answers at once where it is asked to wait for less than a second.
+        return self.has_room and int(seconds) > 0
+
+    @property
+    def in_table(self) -> Mapping[str, Any]:
+        return _reserved(self.name, *(bundle["CPU"] for bundle in self.bundles), state=self.state)
+
+    @property
+    def state(self) -> str:
+        return "CREATED" if self.has_room else "PENDING"
 
 
 class Cluster:
@@ -35,6 +50,7 @@ class Cluster:
         self.groups: list[Group] = []
         self.has_room = True
         self.table: list[Mapping[str, Any]] = []
+        self.looked: Callable[[], None] = lambda: None
 
     def make(
         self,
@@ -44,9 +60,15 @@ class Cluster:
         *,
         bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
     ) -> Group:
-        group = Group(bundle_label_selector[0] if bundle_label_selector else None, self.has_room)
+        group = Group(name, bundles, bundle_label_selector[0] if bundle_label_selector else None, self.has_room)
         self.groups.append(group)
         return group
+
+    def look(self) -> Mapping[str, Mapping[str, Any]]:
+        """Ray's table of them, and of those of others."""
+        self.looked()
+        others = {str(place): group for place, group in enumerate(self.table)}
+        return {**others, **{group.id.hex(): group.in_table for group in self.groups}}
 
 
 @pytest.fixture
@@ -55,7 +77,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(module, "placement_group", made.make)
     monkeypatch.setattr(module, "remove_placement_group", made.groups.remove)
     monkeypatch.setattr(module, "PlacementGroupSchedulingStrategy", lambda group, bundle: group)
-    monkeypatch.setattr(module, "placement_group_table", lambda: dict(enumerate(made.table)))
+    monkeypatch.setattr(module, "placement_group_table", made.look)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0})
     monkeypatch.setattr("ray.available_resources", lambda: {"CPU": 0.5})
     return made
@@ -88,7 +110,10 @@ def test_where_there_is_no_room_elsewhere_slots_stay(cluster: Cluster) -> None:
     async def refused(slots: Slots) -> None:
         before = list(cluster.groups)
         cluster.has_room = False
-        with pytest.raises(NoRoomError, match=r"of which 0\.5 are free; lower"):
+        with pytest.raises(
+            NoRoomError,
+            match=r"0\.5 of 8 CPU; this job holds 2 CPU; what is not Penstock's holds 5\.5 CPU; lower",
+        ):
             await slots.find_others({0, 1})
         assert cluster.groups == before
         slots.move()
@@ -106,9 +131,8 @@ def test_where_there_is_no_room_the_jobs_that_hold_it_are_named(cluster: Cluster
     cluster.table = [
         _reserved("penstock:clicks-1f09a3c2:1", 1.0),
         _reserved("penstock:orders-00000000:1", 2.0),
-        _reserved("penstock:orders-00000000:7", 2.0),
-        _reserved("penstock:job:1", 0.5),
-        _reserved("penstock:job:2", 9.0, state="PENDING"),
+        _reserved("penstock:orders-00000000:7", 1.0),
+        _reserved("penstock:orders-00000000:8", 9.0, state="PENDING"),
         _reserved("of something else", 1.0),
         {"name": "penstock:gpus-12345678:1", "state": "CREATED", "bundles": {0: {"GPU": 1.0}}},
     ]
@@ -118,11 +142,55 @@ def test_where_there_is_no_room_the_jobs_that_hold_it_are_named(cluster: Cluster
         with pytest.raises(NoRoomError) as caught:
             await slots.resize([{"CPU": 1.0}] * 4)
         assert str(caught.value).startswith(
-            "no room for 4 slots within 0.01 s: they need 4 CPU, and the whole cluster has 8 CPU, of which 0.5 are "
-            "free; job orders-00000000 holds 4 CPU; job clicks-1f09a3c2 holds 1 CPU; this job holds 0.5 CPU; lower"
+            "no room for 2 of 4 slots within 0.01 s: they need 2 CPU; free in the cluster: 0.5 of 8 CPU; job "
+            "orders-00000000 holds 3 CPU; this job holds 2 CPU; job clicks-1f09a3c2 holds 1 CPU; what is not "
+            "Penstock's holds 1.5 CPU; lower"
         )
+        assert caught.value.room == 2
 
     with_two(refused)
+
+
+def test_what_is_waited_for_is_what_is_not_there_yet(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str | None] = []
+
+    async def waits(slots: Slots) -> None:
+        cluster.has_room = False
+        monkeypatch.setattr(Group, "wait", lambda *_: told.append(slots.waiting_for))
+        with pytest.raises(NoRoomError):
+            await slots.resize([{"CPU": 1.0}] * 3)
+
+    with_two(waits)
+    assert told[0] is None
+    assert told[1] == (
+        "room for 1 of 3 slots, for up to 0.01 s: it needs 1 CPU; free in the cluster: 0.5 of 8 CPU; this job holds 2 "
+        "CPU; what is not Penstock's holds 5.5 CPU"
+    )
+
+
+@pytest.mark.parametrize("look", [1, 2], ids=["before it is waited for", "when the time is over"])
+def test_a_slot_that_finds_its_room_while_one_looks_what_is_missing_lacks_none(cluster: Cluster, look: int) -> None:
+    looks: list[None] = []
+
+    async def late(slots: Slots) -> None:
+        def looked() -> None:
+            looks.append(None)
+            cluster.groups[-1].has_room = len(looks) == look
+
+        cluster.has_room, cluster.looked = False, looked
+        await slots.resize([{"CPU": 1.0}] * 3)
+        assert slots.count == 3
+
+    with_two(late)
+    assert len(looks) == look
+
+
+def test_slots_that_are_placed_within_a_second_are_not_waited_for(cluster: Cluster) -> None:
+    async def placed(slots: Slots) -> None:
+        await slots.placed(range(2))
+
+    cluster.looked = lambda: pytest.fail("nothing is missing")
+    with_two(placed)
 
 
 def test_of_many_jobs_that_hold_the_room_the_largest_are_named(cluster: Cluster) -> None:
@@ -130,7 +198,7 @@ def test_of_many_jobs_that_hold_the_room_the_largest_are_named(cluster: Cluster)
 
     async def refused(slots: Slots) -> None:
         cluster.has_room = False
-        with pytest.raises(NoRoomError, match=r"job-00000007 holds 7 CPU; .*; 2 more jobs hold the rest; lower"):
+        with pytest.raises(NoRoomError, match=r"job-00000007 holds 7 CPU; .*; 3 more jobs hold the rest; lower"):
             await slots.find_others({0})
 
     with_two(refused)

@@ -208,10 +208,10 @@ def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_
     )
     assert "ray.shutdown" not in done.err
     assert waiting.startswith(
-        "waiting for room for 100 slots, for up to 4 s: they need 100 CPU, and the whole cluster has 8"
+        "waiting for room for 92 of 100 slots, for up to 4 s: they need 92 CPU; free in the cluster: 0 of 8 CPU; this job "
     )
-    assert error.startswith("error: no room for 100 slots within 4 s: they need 100 CPU")
-    assert "of which 7 are free; this job holds 1 CPU; " in error
+    assert error.startswith("error: no room for 92 of 100 slots within 4 s: they need 92 CPU")
+    assert "free in the cluster: 0 of 8 CPU; this job holds 8 CPU; " in error
     assert not any(name in done.err for name in ("bundle_", "node:", "accelerator_type:"))
     info = jobs("info", "numbers_flow", "--json").document
     assert (info["parallelism"], info["restarts"], info["waiting_for"]) == (1, 0, None)
