@@ -24,6 +24,8 @@ from penstock.environment import StreamEnvironment
 
 BuildFlow: TypeAlias = Callable[[StreamEnvironment], object]
 _USUAL: Final = "flow"
+_ARGUMENT: Final = "env"
+"""What is in the name of a flow's argument, where that has no annotation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def _flows_in(text: str) -> str:
     """What could be meant, where a file is named and none of its flows."""
     if not text.endswith(".py") or not Path(text).is_file():
         return ""
-    return f"; it has {', '.join(_flows_of(_of_file(text))) or 'no functions'}"
+    return f"; it has {', '.join(_flows_of(_of_file(text))) or 'no flows'}"
 
 
 def _of_module(place: str) -> ModuleType:
@@ -127,18 +129,34 @@ def _attribute(module: ModuleType, attribute: str, place: str) -> Any:
         return getattr(module, attribute)
     flows = _flows_of(module)
     raise typer.BadParameter(
-        f"{place} has no {attribute!r}{nearest(attribute, flows)}; it has {', '.join(flows) or 'no functions'}"
+        f"{place} has no {attribute!r}{nearest(attribute, flows)}; it has {', '.join(flows) or 'no flows'}"
     )
 
 
 def _flows_of(module: ModuleType) -> Sequence[str]:
-    """What in a module may be a flow."""
-    return [
-        name
+    """What in a module may be a flow: environments, and functions that take one, which the first argument tells."""
+    own = {
+        name: value
         for name, value in vars(module).items()
         if isinstance(value, StreamEnvironment)
         or (inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"))
-    ]
+    }
+    return [name for name, value in own.items() if isinstance(value, StreamEnvironment) or _takes_environment(value)]
+
+
+def _takes_environment(function: Callable[..., Any]) -> bool:
+    """Whether a function takes one argument, which is annotated as an environment, or called so."""
+    try:
+        bound = inspect.signature(function).bind(None)
+    except TypeError:
+        return False
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return False
+    name = next(iter(bound.arguments))
+    kind = bound.signature.parameters[name].annotation
+    if kind is inspect.Parameter.empty:
+        return _ARGUMENT in name or function.__name__ == _USUAL
+    return kind is StreamEnvironment or str(kind).rpartition(".")[2] == StreamEnvironment.__name__
 
 
 def _checked(target: Any, text: str) -> BuildFlow | StreamEnvironment:

@@ -39,6 +39,15 @@ def empty(env):
 def takes_nothing():
     pass
 
+def first_letter(row):
+    return row["word"][0]
+
+def counted(words: "ps.DataStream"):
+    return words.key_by("word").aggregate(n=ps.count())
+
+def annotated(e: "ps.StreamEnvironment", rows: int = 3):
+    flow(e)
+
 async def later(env):
     pass
 
@@ -327,7 +336,12 @@ def test_json_of_a_failed_job_has_the_line_of_the_users_function(penstock: Penst
 def test_a_file_without_a_flow_is_told_with_those_that_it_has(penstock: Penstock, words: Path) -> None:
     done = penstock("run", "--local", "words.py")
     assert done.code == 2
-    assert "'words.py' names no flow; write module:flow or file.py:flow; it has flow, raises, " in done.err
+    assert (
+        "'words.py' names no flow; write module:flow or file.py:flow; it has flow, raises, runs_itself, empty, "
+        "annotated, ready\n"
+    ) in done.err
+    (words / "helpers.py").write_text("def first_letter(row):\n    return row['word'][0]\n")
+    assert "it has no flows" in penstock("run", "--local", "helpers.py").err
 
 
 @pytest.mark.usefixtures("as_a_process_of_its_own")
