@@ -208,7 +208,7 @@ def test_a_rescale_that_waits_for_room_says_so_and_one_to_what_is_there_changes_
     )
     assert "ray.shutdown" not in done.err
     assert waiting.startswith(
-        "waiting for room for 92 of 100 slots, for up to 4 s: they need 92 CPU; free in the cluster: 0 of 8 CPU; this job "
+        "waiting for room for 92 of 100 slots, for up to 4 s: they need 92 CPU; free in the cluster: 0 of 8 CPU; this "
     )
     assert error.startswith("error: no room for 92 of 100 slots within 4 s: they need 92 CPU")
     assert "free in the cluster: 0 of 8 CPU; this job holds 8 CPU; " in error
