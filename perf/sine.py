@@ -84,13 +84,22 @@ def settings(period: float) -> dict[str, Any]:
 
 
 class Numbers(AggregateFunction):
-    """The numbers of a window's events, in the order in which they came; each takes its time."""
+    """The numbers of a window's events, in the order in which they came; each takes its time.
+
+    A sleep ends late, and by more where two cores have eight subtasks: an event that begins at once behind another ends
+    when it would have.
+    """
+
+    def __init__(self) -> None:
+        self._free = 0.0
 
     def create_accumulator(self) -> list[int]:
         return []
 
     def add(self, value: Mapping[str, Any], accumulator: list[int]) -> list[int]:
-        time.sleep(_EVENT_SECONDS)
+        now = time.monotonic()
+        self._free = (self._free if now - self._free < _EVENT_SECONDS / 2 else now) + _EVENT_SECONDS
+        time.sleep(max(0.0, self._free - now))
         return [*accumulator, value["number"]]
 
     def get_result(self, accumulator: list[int]) -> dict[str, list[int]]:
