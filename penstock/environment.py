@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -289,6 +290,9 @@ class StreamEnvironment:
         null_values: Sequence[str] = ("",),
         monitor: Duration | None = None,
         bad_records: Literal["fail", "keep"] = "fail",
+        *,
+        delimiter: str = ",",
+        header: bool = True,
     ) -> DataStream:
         """A stream of the rows of files: Parquet, CSV, JSON lines or Avro, compressed or not.
 
@@ -297,25 +301,32 @@ class StreamEnvironment:
             format: None tells it from the suffixes, such as `.csv.gz`.
             schema: names and types of the columns to read; None infers them from the beginning.
             null_values: CSV only: the texts that mean null.
-            monitor: how often to look for new files, which makes a stream without end; None reads those that are
-                there. A file is read once, when it has been the same at two looks: write it under a hidden name, and
-                rename it when it is whole. `FileSource.of` has more to choose.
+            monitor: how often to look for new files, without end; None reads those that are there. A file is read once,
+                when two looks have found it the same: write it under a hidden name, and rename it when it is whole.
             bad_records: CSV and JSON lines with `schema` only: `"keep"` gives a row that does not fit as one of nulls,
                 with what is wrong in the column `error` and its text in `raw`; `"fail"` ends the job there.
+            delimiter: CSV only: the character between fields, such as `";"` or `"\\t"`.
+            header: CSV only: whether the first line names the columns; if not, `schema` does, in their order.
 
         Raises:
             ConfigurationError: no such file, or no way to tell the format.
 
-        Example:
-            >>> env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
+        Example: `env.from_files("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})`
         """
         # Readers of all formats come with it.
         from penstock.connectors.files.source import FileSource
 
-        if monitor is None:
-            return self.from_source(FileSource.of(paths, format, schema, null_values, bad_records=bad_records))
-        watched = FileSource.of(paths, format, schema, null_values, bad_records=bad_records, monitor=monitor)
-        return self.from_source(watched)
+        of_files = partial(
+            FileSource.of,
+            paths,
+            format,
+            schema,
+            null_values,
+            bad_records=bad_records,
+            delimiter=delimiter,
+            header=header,
+        )
+        return self.from_source(of_files() if monitor is None else of_files(monitor=monitor))
 
     def from_spark(self, frame: DataFrame, folder: str | None = None) -> DataStream:
         """A stream of the rows of a Spark DataFrame, which is run now; it ends with the last row.
@@ -329,8 +340,7 @@ class StreamEnvironment:
         Raises:
             ConfigurationError: no DataFrame, too many rows without a folder, or Spark could not run it.
 
-        Example:
-            `env.from_spark(env.spark_session().table("flights").where("delay > 0"))`
+        Example: `env.from_spark(env.spark_session().table("flights").where("delay > 0"))`
         """
         from penstock.spark_exchange import source_of_frame
 
@@ -396,8 +406,7 @@ class StreamEnvironment:
             ConfigurationError: Spark cannot be had here, or has no type for a column (names it).
             JobFailedError: the job that makes the rows failed.
 
-        Example:
-            `env.to_spark(stream.collect()).createOrReplaceTempView("delays")`
+        Example: `env.to_spark(stream.collect()).createOrReplaceTempView("delays")`
         """
         from penstock.spark_exchange import frame_of_rows
 

@@ -1,7 +1,6 @@
-"""Reads a CSV file with a header line, block by block, with the types that the source fixed.
+"""Reads a CSV file, block by block, with the types that the source fixed.
 
-The file source calls it, once to infer the columns and once a file to read. Types never depend on which block
-or file
+The file source calls it, once to infer the columns and once a file to read. Types never depend on which block or file
 a row stands in: a value that does not fit is an error with its row number. An unquoted empty field is null.
 """
 
@@ -16,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.escapes import EscapedStream
 from penstock.connectors.files.formats import open_stream
 from penstock.connectors.files.readers import (
@@ -58,21 +58,21 @@ def check_csv_types(schema: pa.Schema) -> None:
             ) from error
 
 
-def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | None:
-    """The columns of the file with the types that its first block shows, or None if it has no rows.
+def infer_csv_schema(path: str, form: CsvForm) -> pa.Schema | None:
+    """The columns of the file, which names them, with the types that its first block shows; None if it has no rows.
 
     Raises:
         RecordError: unreadable, or the first block is no CSV.
     """
-    names = read_header(path)
+    names = read_names(path, form, None)
     if names is None:
         return None
-    convert = convert_options(None, null_values)
+    convert = convert_options(None, form)
     block_bytes = BLOCK_BYTES
     while True:
         try:
             with reading(path), open_stream(path) as stream:
-                reader = _open(stream, block_bytes, len(names), convert)
+                reader = _open(stream, block_bytes, form, names, convert)
                 if reader.read_next_batch().num_rows == 0:
                     return None
                 schema = reader.schema
@@ -86,22 +86,20 @@ def infer_csv_schema(path: str, null_values: tuple[str, ...]) -> pa.Schema | Non
     foreign = [field.name for field in schema if pa.types.is_binary(field.type)]
     if foreign:
         # Arrow takes a column for bytes where its texts are no UTF-8.
-        raise _encoding_error(path, foreign[0], null_values)
+        raise _encoding_error(path, foreign[0], form)
     return plain_schema(widen_inferred(schema), f"files: {path}")
 
 
-def _encoding_error(path: str, column: str, null_values: tuple[str, ...]) -> RecordError:
+def _encoding_error(path: str, column: str, form: CsvForm) -> RecordError:
     """Says where the first text of the column stands that is no UTF-8; it is among the first rows."""
     as_bytes = Columns(pa.schema([(column, pa.binary())]), declared=True)
-    row = 1
-    for chunk in csv_chunks(path, as_bytes, null_values):
+    row = form.first_row
+    for chunk in csv_chunks(path, as_bytes, form):
         for value in chunk.column(0).to_pylist():
-            row += 1
             if not _is_utf8(value or b""):
                 shown = value[:_SHOWN_CHARACTERS]
-                return RecordError(
-                    f"{path}, row {row} (the header is row 1), column {column!r}: {shown!r} is not UTF-8; {TO_UTF8}"
-                )
+                return RecordError(f"{form.placed(path, row)}, column {column!r}: {shown!r} is not UTF-8; {TO_UTF8}")
+            row += 1
     return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {TO_UTF8}")
 
 
@@ -116,7 +114,7 @@ def _is_utf8(value: bytes) -> bool:
 def csv_chunks(
     path: str,
     columns: Columns,
-    null_values: tuple[str, ...],
+    form: CsvForm,
     row: int = 0,
     on_misfit: Callable[[pc.InvalidRow], str] | None = None,
 ) -> Chunks:
@@ -127,30 +125,31 @@ def csv_chunks(
     Args:
         path: of the file.
         columns: to read.
-        null_values: unquoted texts that mean null.
+        form: of the file.
         row: where to begin.
-        on_misfit: called with rows that have more or fewer fields than the header, perhaps several times; gives
+        on_misfit: called with rows that have more or fewer fields than there are columns, perhaps several times; gives
             "skip" to leave one out. Bytes that are no UTF-8 are escaped then (`escapes`). None: such a row is an error.
 
     Raises:
         RecordError: unreadable, a column is missing or new, or a row does not fit.
     """
-    names = read_header(path)
+    names = read_names(path, form, columns.schema)
     if names is None:
         return
     if not set(names) & set(columns.schema.names):
         raise RecordError(
             f"{path}, row 1: the first line of a CSV file names its columns, and {', '.join(map(repr, names))} "
-            f"has none of {', '.join(columns.schema.names)}; put such a line in front of the rows"
+            f"has none of {', '.join(columns.schema.names)}; header=False ('csv.header' = 'false' in SQL) reads files "
+            "without such a line, and delimiter is what stands between fields"
         )
     columns.check(path, names)
-    convert = convert_options(columns.schema, null_values)
+    convert = convert_options(columns.schema, form)
     given, block_bytes = row, BLOCK_BYTES
     while True:
         try:
             with reading(path), open_stream(path) as stream:
                 skip = given
-                for batch in _open(stream, block_bytes, len(names), convert, on_misfit):
+                for batch in _open(stream, block_bytes, form, names, convert, on_misfit):
                     rest = batch.slice(min(skip, batch.num_rows))
                     skip -= batch.num_rows - rest.num_rows
                     given += rest.num_rows
@@ -164,13 +163,18 @@ def csv_chunks(
             block_bytes *= _BLOCK_GROWTH
 
 
-def read_header(path: str) -> list[str] | None:
-    """The names in the first line that is not blank, or None in an empty file."""
+def read_names(path: str, form: CsvForm, schema: pa.Schema | None) -> list[str] | None:
+    """The names of the fields: those in the first line that is not blank, or those of `schema` where none has them.
+
+    None: there is no such line.
+    """
     with reading(path), open_stream(path) as stream:
         # Bytes that are no UTF-8 may stand behind the header: those are reported with their own row.
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            names = next((row for row in csv.reader(text) if row), None)
+            names = next((row for row in csv.reader(text, **form.dialect) if row), None)
+            if not form.header and schema is not None:
+                return None if names is None else schema.names
             "".join(names or []).encode("utf-8")
             return names
         except (UnicodeEncodeError, csv.Error) as error:
@@ -180,17 +184,22 @@ def read_header(path: str) -> list[str] | None:
 def _open(
     stream: pa.NativeFile,
     block_bytes: int,
-    width: int,
+    form: CsvForm,
+    names: list[str],
     convert: pc.ConvertOptions,
     on_misfit: Callable[[pc.InvalidRow], str] | None = None,
 ) -> pc.CSVStreamingReader:
     bytes_of = stream if on_misfit is None else EscapedStream(stream)
     return pc.open_csv(
         pa.PythonFile(_WholeLineEnds(bytes_of), mode="r"),
-        read_options=pc.ReadOptions(use_threads=False, block_size=min(block_bytes, LARGEST_RECORD_BYTES)),
+        read_options=pc.ReadOptions(
+            use_threads=False,
+            block_size=min(block_bytes, LARGEST_RECORD_BYTES),
+            column_names=None if form.header else names,
+        ),
         # In a file of one column an empty line is a null; elsewhere it is no row at all.
-        parse_options=pc.ParseOptions(
-            newlines_in_values=True, ignore_empty_lines=width > 1, invalid_row_handler=on_misfit
+        parse_options=form.parse_options(
+            newlines_in_values=True, ignore_empty_lines=len(names) > 1, invalid_row_handler=on_misfit
         ),
         convert_options=convert,
     )
@@ -220,12 +229,12 @@ class _WholeLineEnds(io.RawIOBase):
         return data
 
 
-def convert_options(schema: pa.Schema | None, null_values: tuple[str, ...]) -> pc.ConvertOptions:
+def convert_options(schema: pa.Schema | None, form: CsvForm) -> pc.ConvertOptions:
     """How fields become values: those of `schema`, or whatever they look like."""
     return pc.ConvertOptions(
         column_types=schema,
         include_columns=schema.names if schema is not None else None,
-        null_values=list(null_values),
+        null_values=list(form.null_values),
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )

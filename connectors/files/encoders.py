@@ -18,6 +18,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
 from penstock.connectors.files.avro_files import AvroFile, avro_refusal, check_compression
+from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.formats import FileFormat, suffix_of_compression
 from penstock.connectors.json.types import is_writable, json_lines
 from penstock.connectors.times import has_zone, refuse_far_times, timestamp_text
@@ -44,25 +45,32 @@ class Encoding:
     Args:
         format: the format.
         compression: one that the format has; `Encoding.of` checks it.
+        form: of CSV.
     """
 
     format: FileFormat
     compression: str
+    form: CsvForm
 
     @classmethod
-    def of(cls, file_format: FileFormat, compression: str | None) -> Encoding:
-        """The encoding with that compression, or with the format's usual one.
+    def of(cls, file_format: FileFormat, compression: str | None, form: CsvForm | None = None) -> Encoding:
+        """The encoding with that compression and form, or with the format's usual ones.
 
         Raises:
-            ConfigurationError: the format has no such compression.
+            ConfigurationError: the format has no such compression, or no such form.
         """
+        form = CsvForm() if form is None else form
+        if file_format is not FileFormat.CSV and form != CsvForm():
+            raise ConfigurationError(
+                f"file sink: delimiter and header are of CSV; leave them out, as {file_format.value} has none"
+            )
         known = _COMPRESSIONS[file_format]
         if compression is not None and compression not in known:
             raise ConfigurationError(
                 f"file sink: {file_format.value} has no compression {compression!r}; choose "
                 f"{', '.join(map(repr, known))}"
             )
-        return cls(file_format, compression or known[0])
+        return cls(file_format, compression or known[0], form)
 
     def check_installed(self) -> None:
         """Raise a ConfigurationError where a library that the encoding needs is not here."""
@@ -174,7 +182,8 @@ class _CsvEncoder(Encoder):
         self._written = pa.schema(
             [(field.name, pa.string() if has_zone(field.type) else field.type) for field in schema]
         )
-        self._writer = pc.CSVWriter(self._file, self._written)
+        options = pc.WriteOptions(include_header=encoding.form.header, delimiter=encoding.form.delimiter)
+        self._writer = pc.CSVWriter(self._file, self._written, write_options=options)
 
     def write(self, rows: pa.RecordBatch) -> None:
         refuse_far_times(rows)

@@ -1,4 +1,4 @@
-"""How the files of a source are read: format, columns and texts for null, the same for all of them.
+"""How the files of a source are read: format, columns and the form of CSV, the same for all of them.
 
 `source.py` and `watching.py` hold one `FileReading`, which opens a file at a row.
 """
@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import pyarrow as pa
 
 from penstock.connectors.files.avro_files import avro_chunks, infer_avro_schema
+from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.csv_reader import check_csv_types, infer_csv_schema
 from penstock.connectors.files.formats import FileFormat, compression_of, detect_format, parse_format
 from penstock.connectors.files.json_reader import check_json_types, infer_json_schema, json_chunks
@@ -30,13 +31,13 @@ class FileReading:
     Args:
         format: of all files.
         columns: what is read of each.
-        null_values: CSV only: unquoted texts that mean null.
+        form: of CSV.
         bad_records: what becomes of rows that do not fit.
     """
 
     format: FileFormat
     columns: Columns
-    null_values: tuple[str, ...]
+    form: CsvForm
     bad_records: BadRecords = "fail"
 
     @classmethod
@@ -45,7 +46,7 @@ class FileReading:
         files: Sequence[str],
         file_format: str | None,
         schema: SchemaLike | None,
-        null_values: Sequence[str],
+        form: CsvForm,
         bad_records: BadRecords = "fail",
     ) -> FileReading:
         """How to read `files`, whose format and columns are found out where they are not given.
@@ -58,10 +59,10 @@ class FileReading:
         known = _common_format(files) if file_format is None else parse_format(file_format, "files")
         if known in (FileFormat.PARQUET, FileFormat.AVRO):
             _refuse_compressed(files, known)
-        nulls = _check_null_values(null_values)
+        _check_form(form, known, schema)
         _check_bad_records(bad_records, known, schema)
         if schema is None:
-            columns = Columns(_infer(files, known, nulls), declared=False)
+            columns = Columns(_infer(files, known, form), declared=False)
         else:
             columns = Columns(parse_schema(schema, "files"), declared=True)
         if known is FileFormat.CSV:
@@ -70,7 +71,7 @@ class FileReading:
             check_json_types(columns.schema)
         if bad_records == "keep":
             _check_further(columns)
-        return cls(known, columns, nulls, bad_records)
+        return cls(known, columns, form, bad_records)
 
     @property
     def schema(self) -> pa.Schema:
@@ -86,9 +87,9 @@ class FileReading:
         """The rows of a file, or of one row group of a Parquet file, from number `row` (from 0) on."""
         match self.format:
             case FileFormat.CSV if self.bad_records == "keep":
-                return kept_csv_chunks(path, self.columns, self.null_values, row)
+                return kept_csv_chunks(path, self.columns, self.form, row)
             case FileFormat.CSV:
-                return strict_csv_chunks(path, self.columns, self.null_values, row)
+                return strict_csv_chunks(path, self.columns, self.form, row)
             case FileFormat.JSON:
                 return json_chunks(path, self.columns, row, self.bad_records)
             case FileFormat.AVRO:
@@ -120,10 +121,14 @@ def _refuse_compressed(files: Sequence[str], file_format: FileFormat) -> None:
             )
 
 
-def _check_null_values(null_values: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(null_values, str) or not all(isinstance(text, str) for text in null_values):
-        raise ConfigurationError(f"files: null_values must be a list of texts, not {null_values!r}")
-    return tuple(null_values)
+def _check_form(form: CsvForm, file_format: FileFormat, schema: SchemaLike | None) -> None:
+    if file_format is not FileFormat.CSV:
+        if replace(form, null_values=()) != CsvForm(null_values=()):
+            raise ConfigurationError(
+                f"files: delimiter, quote, escape and header are of CSV; {file_format.value} has none: leave them out"
+            )
+    elif not form.header and schema is None:
+        raise ConfigurationError("files: header=False needs `schema`, which names the columns in their order")
 
 
 def _check_bad_records(bad_records: str, file_format: FileFormat, schema: SchemaLike | None) -> None:
@@ -144,7 +149,7 @@ def _check_further(columns: Columns) -> None:
         )
 
 
-def _infer(files: Sequence[str], file_format: FileFormat, null_values: tuple[str, ...]) -> pa.Schema:
+def _infer(files: Sequence[str], file_format: FileFormat, form: CsvForm) -> pa.Schema:
     if not files:
         raise ConfigurationError("files: no file is there to infer the columns from; declare `schema`")
     if file_format is FileFormat.PARQUET:
@@ -153,7 +158,7 @@ def _infer(files: Sequence[str], file_format: FileFormat, null_values: tuple[str
         return infer_avro_schema(files[0])
     for path in files:
         is_csv = file_format is FileFormat.CSV
-        schema = infer_csv_schema(path, null_values) if is_csv else infer_json_schema(path)
+        schema = infer_csv_schema(path, form) if is_csv else infer_json_schema(path)
         if schema is not None:
             return schema
     raise ConfigurationError(

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from penstock.connectors.files.csv_reader import LOCATED, TO_UTF8, convert_options, csv_chunks, read_header, shortened
+from penstock.connectors.files.csv_form import CsvForm
+from penstock.connectors.files.csv_reader import LOCATED, TO_UTF8, convert_options, csv_chunks, read_names, shortened
 from penstock.connectors.files.escapes import unescaped, unescaped_column
 from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
 from penstock.connectors.records.batches import decode_whole, error_text
@@ -28,11 +29,9 @@ _EMPTY: Final = pa.scalar(b"", pa.large_binary())
 _LINE_END: Final = pa.scalar(b"\n", pa.large_binary())
 _COMMA: Final = pa.scalar(b",", pa.large_binary())
 _AT_ONCE: Final = 10_000
-_FIRST_ROW: Final = 2
-"""The number of the row behind the header."""
 
 
-def kept_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+def kept_csv_chunks(path: str, columns: Columns, form: CsvForm, row: int = 0) -> Chunks:
     """A row for each row of the file from number `row` (from 0) on, good or bad, a block at a time.
 
     Raises:
@@ -40,17 +39,17 @@ def kept_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], r
     """
     given = row
     try:
-        for batch in csv_chunks(path, columns, null_values, row):
+        for batch in csv_chunks(path, columns, form, row):
             given += batch.num_rows
             yield _batch(batch, {}, batch.num_rows, columns)
         return
     except RecordError as error:
         if LOCATED.fullmatch(str(error.__cause__)) is None:
             raise
-    yield from _from(given, _Rows(path, columns).chunks(null_values))
+    yield from _from(given, _Rows(path, columns, form).chunks())
 
 
-def strict_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...], row: int = 0) -> Chunks:
+def strict_csv_chunks(path: str, columns: Columns, form: CsvForm, row: int = 0) -> Chunks:
     """The rows of the file from number `row` (from 0) on, a block at a time.
 
     Raises:
@@ -58,11 +57,11 @@ def strict_csv_chunks(path: str, columns: Columns, null_values: tuple[str, ...],
         RecordError: the file cannot be read, or its header does not fit.
     """
     try:
-        yield from csv_chunks(path, columns, null_values, row)
+        yield from csv_chunks(path, columns, form, row)
     except RecordError as error:
         if LOCATED.fullmatch(str(error.__cause__)) is None:
             raise
-        for batch in _Rows(path, columns).chunks(null_values):
+        for batch in _Rows(path, columns, form).chunks():
             for reason in batch.column(ERROR_COLUMN).drop_null().to_pylist():
                 raise BadRowError(f"{reason}; {_remedy(reason, columns)}") from error
         raise
@@ -86,19 +85,20 @@ def _from(row: int, batches: Iterator[pa.RecordBatch]) -> Chunks:
 class _Rows:
     """The rows of a file, which are fields of bytes first."""
 
-    def __init__(self, path: str, columns: Columns) -> None:
+    def __init__(self, path: str, columns: Columns, form: CsvForm) -> None:
         self._path = path
         self._columns = columns
-        self._next = _FIRST_ROW
+        self._form = form
+        self._next = form.first_row
         self._misfits: dict[int, tuple[str, bytes]] = {}
 
-    def chunks(self, null_values: tuple[str, ...]) -> Chunks:
+    def chunks(self) -> Chunks:
         """All of them, a block at a time."""
-        header = read_header(self._path) or []
+        header = read_names(self._path, self._form, self._columns.schema) or []
         # Of a name that occurs twice, which nobody reads, Arrow could not tell the columns apart.
         names = header if len(set(header)) == len(header) else self._columns.schema.names
         as_bytes = Columns(pa.schema([(name, pa.large_binary()) for name in names]), declared=True)
-        for fields in csv_chunks(self._path, as_bytes, null_values, on_misfit=self._note):
+        for fields in csv_chunks(self._path, as_bytes, self._form, on_misfit=self._note):
             end = self._behind(fields.num_rows)
             plain = pa.RecordBatch.from_arrays(list(map(unescaped_column, fields.columns)), schema=fields.schema)
             yield self._rows(plain, range(self._next, end))
@@ -111,14 +111,15 @@ class _Rows:
             self._next = end
 
     def _note(self, row: pv.InvalidRow) -> str:
-        """Note a row with more or fewer fields than the header."""
+        """Note a row with more or fewer fields than there are columns."""
         if row.number >= self._next:
-            reason = f"it has {row.actual_columns} fields, and the header {row.expected_columns}"
+            names = "header" if self._form.header else "schema"
+            reason = f"it has {row.actual_columns} fields, and the {names} {row.expected_columns}"
             self._misfits[row.number] = (self._placed(row.number, reason), unescaped(row.text))
         return "skip"
 
     def _placed(self, number: int, reason: str) -> str:
-        return f"{self._path}, row {number} (the header is row 1): {reason}"
+        return f"{self._form.placed(self._path, number)}: {reason}"
 
     def _behind(self, count: int) -> int:
         """The number behind so many rows with the right number of fields, and behind those that were noted up to it."""
@@ -137,7 +138,7 @@ class _Rows:
         places = [place for place in range(len(numbers)) if place not in bad]
         for one in decoded.bad:
             place = places[one.index]
-            bad[place] = (self._placed(numbers[place], one.reason), _line(fields, one.index))
+            bad[place] = (self._placed(numbers[place], one.reason), _line(fields, one.index, self._form))
         return _batch(decoded.rows, bad, len(numbers), self._columns)
 
     def _parse(self, records: pa.LargeBinaryArray) -> pa.RecordBatch:
@@ -147,7 +148,7 @@ class _Rows:
             pa.BufferReader(b"".join(records.to_pylist())),
             read_options=pv.ReadOptions(use_threads=False, column_names=schema.names, block_size=LARGEST_RECORD_BYTES),
             parse_options=pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            convert_options=convert_options(schema, ("",)),
+            convert_options=convert_options(schema, CsvForm()),
         )
         return table_to_record_batch(table)
 
@@ -173,11 +174,13 @@ def _records(fields: pa.RecordBatch) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(pc.binary_join_element_wise(*quoted, _COMMA), _LINE_END, _EMPTY)
 
 
-def _line(fields: pa.RecordBatch, index: int) -> bytes:
+def _line(fields: pa.RecordBatch, index: int, form: CsvForm) -> bytes:
     """A row as CSV with no more quotes than it needs."""
     text = io.StringIO()
     values = [column[index].as_py() or b"" for column in fields.columns]
-    csv.writer(text, lineterminator="").writerow([value.decode("utf-8", "surrogateescape") for value in values])
+    csv.writer(text, lineterminator="", **form.dialect).writerow(
+        [value.decode("utf-8", "surrogateescape") for value in values]
+    )
     return text.getvalue().encode("utf-8", "surrogateescape")
 
 

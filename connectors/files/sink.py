@@ -16,6 +16,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from penstock.connectors.files.buckets import BucketAssigner, BucketFunction, ColumnBuckets, assigner_of, split
+from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.encoders import Encoding, check_types
 from penstock.connectors.files.folders import Folder
 from penstock.connectors.files.formats import parse_format
@@ -89,6 +90,8 @@ class FileSink(TransactionalSink):
             (default), "bz2", "zstd", "snappy" or "none" for Avro.
         prefix: the beginning of the names of visible files.
         suffix: the end of their names; by default format and compression, which is what `FileSource` tells them by.
+        delimiter: CSV only: the character between fields.
+        header: CSV only: whether the first line of each file names the columns.
 
     Raises:
         ConfigurationError: no such format, mode, compression or bucket, or a URL that cannot be used.
@@ -107,6 +110,8 @@ class FileSink(TransactionalSink):
     compression: str | None = None
     prefix: str = "part"
     suffix: str | None = None
+    delimiter: str = ","
+    header: bool = True
 
     def __post_init__(self) -> None:
         parse_format(self.format, "file sink")
@@ -183,7 +188,8 @@ class FileSink(TransactionalSink):
 
     @property
     def _encoding(self) -> Encoding:
-        return Encoding.of(parse_format(self.format, "file sink"), self.compression)
+        form = CsvForm(delimiter=self.delimiter, header=self.header)
+        return Encoding.of(parse_format(self.format, "file sink"), self.compression, form)
 
     @property
     def _naming(self) -> Naming:

@@ -13,6 +13,7 @@ from typing import Final, Literal, overload
 
 import pyarrow as pa
 
+from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.formats import FileFormat
 from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
@@ -75,6 +76,10 @@ class FileSource(Source):
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         *,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        header: bool = True,
         bad_records: BadRecords = "fail",
     ) -> FileSource: ...
 
@@ -87,6 +92,10 @@ class FileSource(Source):
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         *,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        header: bool = True,
         bad_records: BadRecords = "fail",
         monitor: Duration,
         readers: int = 1,
@@ -101,6 +110,10 @@ class FileSource(Source):
         schema: SchemaLike | None = None,
         null_values: Sequence[str] = ("",),
         *,
+        delimiter: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
+        header: bool = True,
         bad_records: BadRecords = "fail",
         monitor: Duration | None = None,
         readers: int = 1,
@@ -127,6 +140,11 @@ class FileSource(Source):
                 from the first 2 MiB of the first CSV or JSON lines file with rows. After that, a column or value that
                 does not fit is an error.
             null_values: CSV only: the unquoted texts that mean null; other formats have their own.
+            delimiter: CSV only: the character between fields, such as `";"` or `"\\t"`.
+            quote: CSV only: the character around fields, which is doubled within; None where there are none.
+            escape: CSV only: the character before one that is meant as it is, such as a backslash; None: there is none.
+            header: CSV only: whether the first line names the columns. False where it is a row: `schema` then names
+                the columns, all of them, in their order.
             bad_records: CSV and JSON lines only, of which `schema` must be given: `"fail"` to fail the job with file
                 and row; `"keep"` to give a row that does not fit as one of nulls with two more columns: `error`
                 (string, null for good rows: file, row, column and what is wrong) and `raw` (binary, null for good
@@ -147,13 +165,15 @@ class FileSource(Source):
         Example:
             >>> FileSource.of("flights/*.csv.gz", schema={"carrier": "string", "delay": "int64"})
             >>> FileSource.of("s3://lake/orders", "json", schema={"id": "int64"}, monitor="10s")
+            >>> FileSource.of("umsatz.csv", schema={"datum": "date32", "euro": "string"}, delimiter=";", header=False)
         """
+        form = CsvForm(delimiter, quote, escape, header, null_values)
         places = places_of(paths)
         if monitor is None:
             files = _existing_files(places)
-            return cls(files, FileReading.of(files, format, schema, null_values, bad_records))
+            return cls(files, FileReading.of(files, format, schema, form, bad_records))
         watch = _watch_of(places, monitor, readers, remember)
-        reading = FileReading.of(_watched_files(places), format, schema, null_values, bad_records)
+        reading = FileReading.of(_watched_files(places), format, schema, form, bad_records)
         return WatchedFiles(watch, reading)
 
     @property

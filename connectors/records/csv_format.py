@@ -75,8 +75,7 @@ class CsvFormat(RecordFormat):
         between: str | None = None,
     ) -> None:
         self._schema = parse_schema(schema, _FORM)
-        marks = {"delimiter": delimiter, "quote": quote, "escape": escape}
-        _check_marks({name: character for name, character in marks.items() if character is not None})
+        check_marks(_FORM, delimiter=delimiter, quote=quote, escape=escape)
         self._delimiter, self._quote, self._escape, self._null, self._between = delimiter, quote, escape, null, between
         self._nulls = delimiter.join([null] * len(self._schema))
         for field in self._schema:
@@ -194,13 +193,20 @@ def _shortened(error: Exception) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-def _check_marks(marks: dict[str, str]) -> None:
-    for name, character in marks.items():
-        if len(character) != 1 or not character.isascii() or character in "\r\n\0":
-            raise ConfigurationError(f"{_FORM}: {name} must be one ASCII character on a line, not {character!r}")
-    if len(set(marks.values())) < len(marks):
-        first = next(iter(marks.values()))
-        raise ConfigurationError(f"{_FORM}: {' and '.join(marks)} cannot both be {first!r}")
+def check_marks(where: str, **marks: str | None) -> None:
+    """Check the characters that stand between fields and in them, by their names; None: there is no such one.
+
+    Raises:
+        ConfigurationError: one is not one ASCII character, or has two meanings; it begins with `where`.
+    """
+    given = {name: character for name, character in marks.items() if character is not None}
+    for name, character in given.items():
+        is_one = isinstance(character, str) and len(character) == 1
+        if not is_one or not character.isascii() or character in "\r\n\0":
+            raise ConfigurationError(f"{where}: {name} must be one ASCII character on a line, not {character!r}")
+    if len(set(given.values())) < len(given):
+        first = next(iter(given.values()))
+        raise ConfigurationError(f"{where}: {' and '.join(given)} cannot both be {first!r}")
 
 
 def _flat(field: pa.Field) -> pa.Field:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from penstock.engine.connectors import LookupTable, Source
 from penstock.table_connectors.formats.options import (
     FILE_FORMAT_OPTIONS,
     check_own,
+    csv_marks,
     element_delimiter,
     leaves_bad_out,
 )
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.table_connectors.formats.mended_rows import RowsOf
 
 FileFormat = Literal["csv", "json", "parquet", "avro"]
+_HEADER: Final = "csv.header"
 _FORMATS: Final[tuple[FileFormat, ...]] = ("csv", "json", "parquet", "avro")
 
 
@@ -46,6 +49,7 @@ class FileTable:
             "format": f"one of {', '.join(_FORMATS)}",
             "source.monitor-interval": "how often to look for new files; without it, those that are there are read",
             **FILE_FORMAT_OPTIONS,
+            _HEADER: "'false': no line with the names of the columns stands before the rows, as in Flink",
         }
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
@@ -74,13 +78,16 @@ class FileTable:
         options = TableOptions(table)
         path, chosen, parts = options.required("path"), options.choice("format", _FORMATS), table.partitioned_by
         check_own(options, "", chosen)
+        delimiter, header = _written(options), _has_header(options)
         schema = schema_of(columns)
         stages = _texts(options, schema) if chosen == "csv" else ()
         with options.placed():
             return WrittenTable(
-                FileSink(path, chosen, mode="append", partition_by=parts),
+                FileSink(path, chosen, mode="append", partition_by=parts, delimiter=delimiter, header=header),
                 stages,
-                overwriting=FileSink(path, chosen, mode="overwrite", partition_by=parts),
+                overwriting=FileSink(
+                    path, chosen, mode="overwrite", partition_by=parts, delimiter=delimiter, header=header
+                ),
             )
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
@@ -113,11 +120,39 @@ def _read(options: TableOptions, schema: pa.Schema) -> tuple[Source, RowsOf | No
 def _source(options: TableOptions, path: str, chosen: FileFormat, schema: pa.Schema, bad: BadRecords) -> Source:
     from penstock.connectors.files.source import FileSource
 
-    monitor, null = options.get("source.monitor-interval"), options.get("csv.null-literal")
-    nulls = ("",) if null is None else ("", null)
-    if monitor is None:
-        return FileSource.of(path, chosen, schema, nulls, bad_records=bad)
-    return FileSource.of(path, chosen, schema, nulls, bad_records=bad, monitor=monitor)
+    monitor, marks = options.get("source.monitor-interval"), csv_marks(options, "")
+    files = partial(
+        FileSource.of,
+        path,
+        chosen,
+        schema,
+        tuple(dict.fromkeys(("", marks.null))),
+        delimiter=marks.delimiter,
+        quote=marks.quote,
+        escape=marks.escape,
+        header=_has_header(options),
+        bad_records=bad,
+    )
+    return files() if monitor is None else files(monitor=monitor)
+
+
+def _has_header(options: TableOptions) -> bool:
+    return options.choice(_HEADER, ("true", "false"), "true") == "true"
+
+
+def _written(options: TableOptions) -> str:
+    """The character between the fields of files that are written, of which the other marks are fixed."""
+    marks = csv_marks(options, "")
+    for option, is_usual in (
+        ("csv.quote-character", marks.quote == '"'),
+        ("csv.disable-quote-character", marks.quote is not None),
+        ("csv.escape-character", marks.escape is None),
+    ):
+        if options.get(option) is not None and not is_usual:
+            raise options.invalid(
+                option, f'files are written with quotes of ", doubled within; {option!r} is for files that are read'
+            )
+    return marks.delimiter
 
 
 def _as_texts(schema: pa.Schema) -> pa.Schema:

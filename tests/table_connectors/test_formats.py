@@ -172,6 +172,22 @@ def _rows(env: StreamEnvironment, query: str) -> list[dict[str, Any]]:
     return list(table.collect())
 
 
+def test_files_of_csv_have_the_form_that_the_options_say(tmp_path: Path) -> None:
+    form = (("field-delimiter", ";"), ("header", "false"))
+    env = _table(tmp_path / "t", "csv", "id INT, name STRING", *form)
+    env.sql("INSERT INTO t VALUES (1, 'a;b'), (2, CAST(NULL AS STRING))")
+    env.execute()
+    (file,) = (tmp_path / "t").iterdir()
+    assert sorted(file.read_text().splitlines()) == ['1;"a;b"', "2;"]
+    rows = [{"id": 1, "name": "a;b"}, {"id": 2, "name": None}]
+    assert _rows(_table(tmp_path / "t", "csv", "id INT, name STRING", *form), "SELECT * FROM t ORDER BY id") == rows
+    file.write_text("1|a;b\n2|\n")
+    read = _table(file, "csv", "id INT, name STRING", ("field-delimiter", "|"), *form[1:], ("escape-character", "^"))
+    assert _rows(read, "SELECT * FROM t") == rows
+    with pytest.raises(SqlValidationError, match=r"files are written with quotes of .*'csv.escape-character' is for"):
+        read.sql("INSERT INTO t VALUES (1, 'a')")
+
+
 def test_files_of_csv_may_have_fields_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("other,id,l\n,1,1;2\n,x,3;y\nz,4\n,-,\n")

@@ -16,6 +16,7 @@ from penstock.table_connectors.options import TableOptions
 
 if TYPE_CHECKING:
     from penstock.connectors.records.format import RecordFormat
+    from penstock.table_connectors.formats.mending import CsvMarks
 
 DEBEZIUM: Final = "debezium-json"
 PLAIN: Final = ("json", "csv", "avro", "avro-confluent", "protobuf", "raw")
@@ -60,7 +61,7 @@ LIVE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
 FILE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     key: text
     for key, text in _OPTIONS.items()
-    if key in ("csv.null-literal", "csv.array-element-delimiter") or key.endswith(".ignore-parse-errors")
+    if key.endswith(".ignore-parse-errors") or (key.startswith("csv.") and key != "csv.allow-comments")
     if not key.startswith(DEBEZIUM)
 }
 """The same of files."""
@@ -161,8 +162,17 @@ def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat
     return MendedFormat(found, JsonMend(schema)) if leaves_bad_out(options, "json", prefix) else found
 
 
-def _csv(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
-    from penstock.table_connectors.formats.mending import CommentedFormat, CsvMarks, CsvMend, MendedFormat
+def csv_marks(options: TableOptions, prefix: str) -> CsvMarks:
+    """What the options say of CSV.
+
+    Args:
+        options: of the table.
+        prefix: before the format's options.
+
+    Raises:
+        SqlValidationError: they contradict each other.
+    """
+    from penstock.table_connectors.formats.mending import CsvMarks
 
     own = f"{prefix}csv"
     quote = options.get(f"{own}.quote-character")
@@ -173,13 +183,19 @@ def _csv(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
             )
     else:
         quote = quote or '"'
-    marks = CsvMarks(
+    return CsvMarks(
         (options.get(f"{own}.field-delimiter") or ",").replace("\\t", "\t"),
         quote,
         options.get(f"{own}.escape-character"),
         options.get(f"{own}.null-literal") or "",
         element_delimiter(options, prefix),
     )
+
+
+def _csv(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
+    from penstock.table_connectors.formats.mending import CommentedFormat, CsvMend, MendedFormat
+
+    own, marks = f"{prefix}csv", csv_marks(options, prefix)
     lenient = leaves_bad_out(options, "csv", prefix)
     comments = options.flag(f"{own}.allow-comments")
     if comments and not lenient:
