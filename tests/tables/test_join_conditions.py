@@ -57,7 +57,8 @@ def test_a_condition_of_one_side_is_asked_before_the_join_where_it_cannot_fail(e
     join, *sides = plan[plan.index("Join(") :].splitlines()
     assert "(id = id)" in join
     assert "/" in join
-    assert [side.strip().partition("(")[0] for side in sides] == ["Filter", "Scan", "Filter", "Scan"]
+    nodes = [side.strip().partition("(")[0] for side in sides]
+    assert [node for node in nodes if node != "Project"] == ["Filter", "Scan", "Filter", "Scan"]
 
 
 def test_what_differs_each_time_stays_above(env: StreamEnvironment) -> None:

@@ -12,6 +12,7 @@ from penstock.tables.plan.rules.joined_conditions import joined_conditions
 from penstock.tables.plan.rules.limits import limits
 from penstock.tables.plan.rules.merged_projections import merged_projections
 from penstock.tables.plan.rules.top_n import top_n
+from penstock.tables.plan.rules.unread_columns import without_unread_columns
 from penstock.tables.plan.rules.unread_values import without_unread_values
 from penstock.tables.plan.rules.versioned_tables import versioned_tables
 from penstock.tables.plan.rules.window_aggregates import window_aggregates
@@ -39,7 +40,7 @@ def rewritten_plan(node: PlanNode) -> PlanNode:
     node = without_unread_values(_everywhere(node, filtered_upserts))
     for rule in RULES:
         node = _everywhere(node, rule)
-    return node
+    return _everywhere(without_unread_columns(node), merged_projections)
 
 
 def _everywhere(node: PlanNode, rule: Rule) -> PlanNode:
