@@ -26,7 +26,7 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
 
 _BLOCK_GROWTH: Final = 8
@@ -62,6 +62,7 @@ def infer_csv_schema(path: str, form: CsvForm) -> pa.Schema | None:
     """The columns of the file, which names them, with the types that its first block shows; None if it has no rows.
 
     Raises:
+        BadRowError: a row of the first block has more or fewer fields than the header; names the first.
         RecordError: unreadable, or the first block is no CSV.
     """
     names = read_names(path, form, None)
@@ -80,6 +81,9 @@ def infer_csv_schema(path: str, form: CsvForm) -> pa.Schema | None:
         except StopIteration:
             return None
         except RecordError as error:
+            if located := LOCATED.fullmatch(str(error.__cause__)):
+                place = form.placed(path, int(located["row"]))
+                raise BadRowError(f"{place}: {shortened(located['reason'])}; correct the row") from error
             if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
                 raise
             block_bytes *= _BLOCK_GROWTH

@@ -18,6 +18,7 @@ import pyarrow.csv as pv
 from penstock.connectors.files.csv_form import CsvForm
 from penstock.connectors.files.csv_reader import LOCATED, TO_UTF8, convert_options, csv_chunks, read_names, shortened
 from penstock.connectors.files.escapes import unescaped, unescaped_column
+from penstock.connectors.files.misfits import Misfits
 from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
 from penstock.connectors.records.batches import decode_whole, error_text
 from penstock.connectors.records.kept import ERROR_COLUMN, with_kept
@@ -90,7 +91,8 @@ class _Rows:
         self._columns = columns
         self._form = form
         self._next = form.first_row
-        self._misfits: dict[int, tuple[str, bytes]] = {}
+        self._misfits = Misfits()
+        self._width = 0
 
     def chunks(self) -> Chunks:
         """All of them, a block at a time."""
@@ -98,48 +100,40 @@ class _Rows:
         # Of a name that occurs twice, which nobody reads, Arrow could not tell the columns apart.
         names = header if len(set(header)) == len(header) else self._columns.schema.names
         as_bytes = Columns(pa.schema([(name, pa.large_binary()) for name in names]), declared=True)
-        for fields in csv_chunks(self._path, as_bytes, self._form, on_misfit=self._note):
-            end = self._behind(fields.num_rows)
-            plain = pa.RecordBatch.from_arrays(list(map(unescaped_column, fields.columns)), schema=fields.schema)
-            yield self._rows(plain, range(self._next, end))
-            self._next = end
-        # Of blocks without a row that fits Arrow tells nothing.
         none = pa.RecordBatch.from_pylist([], as_bytes.schema)
-        while self._misfits:
-            end = min(max(self._misfits) + 1, self._next + _AT_ONCE)
-            yield self._rows(none, range(self._next, end))
-            self._next = end
+        for fields in csv_chunks(self._path, as_bytes, self._form, on_misfit=self._note):
+            # Of blocks without a row that fits Arrow tells nothing.
+            while self._misfits.run(self._next, _AT_ONCE) == _AT_ONCE:
+                yield self._rows(none, self._next + _AT_ONCE)
+            plain = pa.RecordBatch.from_arrays(list(map(unescaped_column, fields.columns)), schema=fields.schema)
+            yield self._rows(plain, self._misfits.behind(self._next, fields.num_rows))
+        while count := self._misfits.run(self._next, _AT_ONCE):
+            yield self._rows(none, self._next + count)
 
     def _note(self, row: pv.InvalidRow) -> str:
         """Note a row with more or fewer fields than there are columns."""
-        if row.number >= self._next:
-            names = "header" if self._form.header else "schema"
-            reason = f"it has {row.actual_columns} fields, and the {names} {row.expected_columns}"
-            self._misfits[row.number] = (self._placed(row.number, reason), unescaped(row.text))
+        self._width = row.expected_columns
+        self._misfits.note(row.number, row.actual_columns, unescaped(row.text))
         return "skip"
 
     def _placed(self, number: int, reason: str) -> str:
         return f"{self._form.placed(self._path, number)}: {reason}"
 
-    def _behind(self, count: int) -> int:
-        """The number behind so many rows with the right number of fields, and behind those that were noted up to it."""
-        number = self._next
-        while count or number in self._misfits:
-            count -= number not in self._misfits
-            number += 1
-        return number
-
-    def _rows(self, fields: pa.RecordBatch, numbers: range) -> pa.RecordBatch:
-        """The rows with these numbers: `fields`, and those that were noted among them."""
+    def _rows(self, fields: pa.RecordBatch, end: int) -> pa.RecordBatch:
+        """The rows before number `end`: `fields`, and those that were noted among them."""
+        first, self._next = self._next, end
         records = _records(fields.select(self._columns.schema.names))
         decoded = decode_whole(records, self._columns.schema, self._parse, _not_sure, self._reason)
-        noted = ((place, self._misfits.pop(number, None)) for place, number in enumerate(numbers))
-        bad = {place: misfit for place, misfit in noted if misfit is not None}
-        places = [place for place in range(len(numbers)) if place not in bad]
+        bad: dict[int, tuple[str, bytes]] = {}
+        columns = f"{'header' if self._form.header else 'schema'} {self._width}"
+        for misfit in self._misfits.take(end):
+            reason = f"it has {misfit.fields} fields, and the {columns}"
+            bad[misfit.number - first] = (self._placed(misfit.number, reason), misfit.raw)
+        places = [place for place in range(end - first) if place not in bad]
         for one in decoded.bad:
             place = places[one.index]
-            bad[place] = (self._placed(numbers[place], one.reason), _line(fields, one.index, self._form))
-        return _batch(decoded.rows, bad, len(numbers), self._columns)
+            bad[place] = (self._placed(first + place, one.reason), _line(fields, one.index, self._form))
+        return _batch(decoded.rows, bad, end - first, self._columns)
 
     def _parse(self, records: pa.LargeBinaryArray) -> pa.RecordBatch:
         """The values of records, as the usual reader takes them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,16 @@ def test_the_first_bad_line_is_named_where_columns_are_inferred(tmp_path: Path) 
         FileSource.of(str(path))
 
 
+def test_the_first_row_with_another_number_of_fields_is_named_where_columns_are_inferred(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("id,n\n1,1\n2,2,more\n3\n")
+    with pytest.raises(
+        BadRowError, match=rf"{path}, row 3 \(the header is row 1\): Expected 2 columns, got 3"
+    ) as failed:
+        FileSource.of(str(path))
+    assert 'bad_records="keep"' in failed.value.remedy
+
+
 def test_rows_with_too_many_fields_may_have_any_bytes(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(
@@ -159,6 +170,22 @@ def test_a_file_of_bad_rows_only(tmp_path: Path) -> None:
     assert [row["raw"] for row in read_rows(_kept(path))] == [b"1", b"2,b"]
     path.write_bytes(b"id,name,at\n")
     assert read_rows(_kept(path)) == []
+
+
+def test_while_no_row_fits_what_is_held_of_them_is_hardly_more_than_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b"id,name,at\n" + b"1,b\n" * 100_000)
+    source = _kept(path)
+    tracemalloc.start()
+    try:
+        reader = source.open_at(source.splits(1)[0], {"row": 0}, context())
+        first = reader.next_batch(1000)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    reader.close()
+    assert isinstance(first, pa.RecordBatch)
+    assert held < 20 * path.stat().st_size
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
