@@ -21,6 +21,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, difference, weights
+from penstock.engine.operators.changelog.contest import Contest
 from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, Turnover, counted_layout, repeated, take_in
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
@@ -195,21 +196,62 @@ class TopN(Operator):
         self._states = RowStates(context, [counted_layout(_ROWS, self._keys, self._others, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        taken = Turnover.of(conformed(batch.data, self._input), weights(batch))
+        rows, signs = conformed(batch.data, self._input), weights(batch)
+        of, partitions = distinct_keys([rows.column(name) for name in self._keys.names], len(signs))
+        state = self._states.begin(_ROWS, partitions)
+        numbers = state.take_numbers(len(signs))
+        rest = np.ones(len(signs), np.bool_)
+        if self._spec.takes is ChangelogMode.APPEND and self._spec.order and self._spec.start == 1:
+            contest = Contest.of(state, partitions, rows, of, self._spec.order)
+            self._say(self._decided(state, contest, rows, numbers), out)
+            rest = contest.tied[of]
+        if rest.any():
+            taken = Turnover.of(rows.filter(pa.array(rest)), signs[rest])
+            self._say(self._taken(state, taken, numbers[rest]), out)
+        self._states.end()
+
+    def _say(self, changes: Batch | None, out: Collector) -> None:
+        if changes is not None:
+            out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))
+
+    def _decided(self, state: RowState, contest: Contest, rows: pa.RecordBatch, numbers: Int64s) -> Batch | None:
+        """Take in the rows of partitions without equal ones: what of them stays out is never looked for."""
+        end = self._spec.end
+        entered = ~contest.tied[contest.of_rows] & (contest.ranks <= end)
+        free = ~contest.tied[contest.of_held]
+        stays = contest.held_ranks <= end
+        moved = free & ~stays
+        if self._spec.rank_column is not None:
+            moved |= free & (contest.held_ranks != contest.ranks_before)
+        before = state.rows.rows(contest.slots[moved], self._input)
+        new = rows.filter(pa.array(entered))
+        was = self._with_ranks(before, contest.ranks_before[moved])
+        still = self._with_ranks(before.filter(pa.array(stays[moved])), contest.held_ranks[moved & stays])
+        came = self._with_ranks(new, contest.ranks[entered])
+        if new.num_rows:
+            columns = [[new.column(name) for name in schema.names] for schema in (self._keys, self._others)]
+            slots, _ = state.add(*columns)
+            state.write(slots, COUNT, np.ones(len(slots), np.int64))
+            state.write(slots, NUMBER, numbers[entered])
+        state.remove(contest.slots[free & ~stays])
+        signs = np.repeat(np.array([-1, 1]), [was.num_rows, still.num_rows + came.num_rows])
+        return changelog_of(
+            Delta(pa.concat_batches([was, still, came]), signs), self._spec.result_key, self._spec.emits
+        )
+
+    def _taken(self, state: RowState, taken: Turnover, numbers: Int64s) -> Batch | None:
+        """Take in any rows: what has a rank before and behind them is compared."""
         keys = [taken.rows.column(name) for name in self._keys.names]
         _, partitions = distinct_keys(keys, len(taken))
-        state = self._states.begin(_ROWS, partitions)
         before = self._ranked(state, partitions)
         identity = [taken.rows.column(name) for name in self._others.names]
-        gone = take_in(state, taken, keys, identity, state.take_numbers(batch.num_rows), self._spec.ties)
+        gone = take_in(state, taken, keys, identity, numbers, self._spec.ties)
         after = self._ranked(state, partitions)
         changes = self._changes(state, before, after)
         # Only now, so that no slot has been given to another row meanwhile.
         state.remove(gone)
         self._prune(state, partitions, after)
-        self._states.end()
-        if changes is not None:
-            out.collect(changes if self._spec.emits is not ChangelogMode.APPEND else Batch(changes.data))
+        return changes
 
     def _changes(self, state: RowState, before: _Ranked, after: _Ranked) -> Batch | None:
         left, entered = _differing(before, after, self._spec.rank_column is not None)
@@ -243,10 +285,12 @@ class TopN(Operator):
         return _Ranked(slots[rows], ranks, times).filter(chosen)
 
     def _result(self, state: RowState, ranked: _Ranked) -> pa.RecordBatch:
-        rows = state.rows.rows(ranked.slots, self._input)
+        return self._with_ranks(state.rows.rows(ranked.slots, self._input), ranked.ranks)
+
+    def _with_ranks(self, rows: pa.RecordBatch, ranks: Int64s) -> pa.RecordBatch:
         if self._spec.rank_column is None:
             return rows
-        return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ranked.ranks)], schema=self._spec.schema)
+        return pa.RecordBatch.from_arrays([*rows.columns, pa.array(ranks)], schema=self._spec.schema)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)
