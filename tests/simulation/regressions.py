@@ -58,6 +58,12 @@ REGRESSIONS = (
         "a rescale for which there was no room left subtasks behind that the end of the job waited for",
         RESCALED,
     ),
+    Regression(
+        "apart",
+        794013836,
+        "a third job began from a savepoint of one behind a drained one, and was judged as if whole",
+        RESCALED,
+    ),
 )
 
 

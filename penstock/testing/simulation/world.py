@@ -368,7 +368,7 @@ class _World:
             job.zombies.clear()
             self._misfortunes.forget()
             following = self._new_job(job.warehouse, job.suspended)
-            following.ends_early = drained
+            following.ends_early = job.ends_early or drained
             return following
         if brain.status is JobStatus.CANCELLED and job.cancelled is not None:
             return self._follow_cancelled(real, job.cancelled[1])
