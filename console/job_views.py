@@ -15,8 +15,10 @@ from rich.text import Text
 from penstock.console.output import bytes_text, time_text
 from penstock.engine.autoscaler.report import AutoscalerInfo
 from penstock.engine.autoscaler.scaling import rate_text
+from penstock.engine.elements import SnapshotKind
 from penstock.engine.job.failover import attempt_text
 from penstock.engine.job.info import CheckpointsInfo, JobInfo, RestartInfo
+from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, OperatorReport
 from penstock.live_view import watermark_text
 
@@ -54,7 +56,17 @@ def _why(info: JobInfo) -> str:
     failures = [restart.cause for restart in info.restart_history if restart.kind == "failure"]
     if info.error is None and failures and not info.status.ended:
         return f"restarted after: {_first_line(failures[-1])}"
+    if savepoint := _stopped_with(info):
+        return f"stopped with savepoint {savepoint}"
     return _first_line(info.error or "")
+
+
+def _stopped_with(info: JobInfo) -> str | None:
+    """The savepoint that ended the job: as in Flink, one that was stopped so has finished."""
+    if info.status is not JobStatus.FINISHED or info.checkpoints is None:
+        return None
+    stops = (one.url for one in info.checkpoints.history if one.kind is SnapshotKind.SUSPEND and one.reason is None)
+    return next(stops, None)
 
 
 def _first_line(text: str) -> str:
@@ -74,6 +86,8 @@ def job_view(
     """
     head = f"{info.name} ({info.id}): {info.status.value} since {time_text(info.since_ms)} UTC"
     parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info.attempt)}")]
+    if savepoint := _stopped_with(info):
+        parts.append(_line(f"stopped with savepoint {savepoint}"))
     if info.waiting_for:
         parts.append(_line(f"waiting for {info.waiting_for}"))
     if info.changing:

@@ -153,8 +153,11 @@ class CheckpointHistory:
         self._records.append(record)
 
     def on_aborted(self, record: CheckpointRecord, parts: tuple[CheckpointPart, ...]) -> None:
-        """One that had been triggered never will count; `parts` is what its subtasks have done."""
-        self._failed += 1
+        """One that had been triggered never will count; `parts` is what its subtasks have done.
+
+        Those that the end of the job came before have not failed.
+        """
+        self._failed += record.reason not in (AbortReason.JOB_ENDED, AbortReason.DRAINED)
         self._parts.append((record.checkpoint, parts))
         self._records.append(record)
 

@@ -10,7 +10,8 @@ from rich.console import Console
 from penstock.console.job_views import autoscaler_view, job_view, jobs_table
 from penstock.console.output import duration_text, one_line
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord, TaskAdvice
-from penstock.engine.job.info import EventTimeWait, JobInfo, RestartInfo
+from penstock.engine.elements import SnapshotKind
+from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, EventTimeWait, JobInfo, RestartInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import MetricKind, MetricReading
 from penstock.engine.metrics import JobMetrics, OperatorReport
@@ -76,6 +77,24 @@ def test_a_job_that_runs_again_after_a_failure_shows_it_in_the_table() -> None:
     text = console.file.getvalue()
     assert text.count("restarted after: the process of task 'map', subtask 0 died: The actor died") == 1
     assert "class_name" not in text
+
+
+def test_a_job_that_was_stopped_says_with_which_savepoint() -> None:
+    stop = CheckpointInfo(2, SnapshotKind.SUSPEND, "completed", 1, 0, 1.0, 1, 1, 9, 9, url="file:///s/savepoint-2")
+    checkpoints = CheckpointsInfo(completed=1, history=(stop,))
+    stopped = replace(RUNNING, status=JobStatus.FINISHED, checkpoints=checkpoints)
+    assert "\nstopped with savepoint file:///s/savepoint-2\n" in shown(stopped)
+    console = Console(file=io.StringIO(), width=300)
+    console.print(jobs_table([stopped]))
+    assert isinstance(console.file, io.StringIO)
+    assert "stopped with savepoint file:///s/savepoint-2" in console.file.getvalue()
+    running_out = replace(checkpoints, history=(replace(stop, kind=SnapshotKind.SAVEPOINT),))
+    for other in (
+        replace(stopped, status=JobStatus.RUNNING),
+        replace(stopped, checkpoints=running_out),
+        replace(stopped, checkpoints=None),
+    ):
+        assert "stopped with" not in shown(other)
 
 
 def test_what_was_counted_before_a_restart_is_said_to_be_gone() -> None:

@@ -188,6 +188,8 @@ def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path)
     ]
     shown = jobs("info", "numbers_flow").out
     assert f"savepoint: {stopped}\n" in shown
+    assert f"\nstopped with savepoint {stopped}\n" in shown
+    assert "stopped with savepoint" in jobs("list").out
     assert "chk-" not in shown
     assert "attempt 1\n" in shown
 

@@ -158,6 +158,16 @@ class TestFigures:
         assert figures.last_duration == 0.5
         assert figures.last_size == (2 * BYTES, BYTES)
 
+    def test_what_the_end_of_the_job_comes_before_has_not_failed(self) -> None:
+        job = running(tolerable_failures=5)
+        job.trigger(1.0)
+        job.complete(1, "a")
+        job.trigger(2.0)
+        job.coordinator.end_attempt(2.5, AbortReason.JOB_ENDED)
+        figures = job.coordinator.statistics
+        assert (figures.completed, figures.failed, figures.in_progress) == (1, 0, 0)
+        assert job.coordinator.history[-1].reason is AbortReason.JOB_ENDED
+
     def test_history(self) -> None:
         job = running(tolerable_failures=None)
         for number in range(1, 31):

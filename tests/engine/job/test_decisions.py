@@ -34,7 +34,7 @@ COMPARED = {
     "actors/spark/batch_job.py": 6,
     # What people and programs are told of a job: words, reports, errors, lists.
     "actors/registry.py": 5,
-    "console/job_views.py": 3,
+    "console/job_views.py": 4,
     "console/jobs.py": 1,
     "console/run.py": 1,
     "console/web_commands.py": 1,
