@@ -207,6 +207,24 @@ def _split_index(value: str, separator: str, place: int) -> str | None:
     return parts[place] if place < len(parts) else None
 
 
+def _split_index_column(call: CallValues) -> pa.Array:
+    texts, separators, places = call.columns
+    if not pa.types.is_string(texts.type) or not pa.types.is_string(separators.type):
+        return by_row(_split_index)(call)
+    if not s.is_constant(separators) or not s.is_constant(places):
+        return by_row(_split_index)(call)
+    separator, place = separators[0].as_py(), places[0].as_py()
+    if not separator or place is None or place < 0:
+        return pa.nulls(call.rows, pa.string())
+    parts = pc.split_pattern(texts, pattern=separator, max_splits=place + 1)
+    offsets = parts.offsets.cast(pa.int64()).to_numpy()
+    is_there = pc.greater(pc.list_value_length(parts), place)
+    # An empty text has no parts, unlike Arrow's.
+    is_there = pc.and_(is_there, pc.greater(pc.binary_length(texts), 0)).fill_null(False)
+    missing = ~is_there.to_numpy(zero_copy_only=False)
+    return parts.values.take(pa.array(offsets[:-1] + place, mask=missing))
+
+
 def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple[str, str | None]]:
     pairs: dict[str, str | None] = {}
     parts = re.split(between, value)
@@ -467,7 +485,7 @@ FUNCTIONS: Final = (
             ("ENDSWITH", lambda value, end: value.endswith(end)),
         )
     ),
-    _function("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), t.STRING, _split_index),
+    ScalarFunction("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), always(t.STRING), _split_index_column, nullable=True),
     _given("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
     _given("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
     _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1),

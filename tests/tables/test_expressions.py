@@ -22,6 +22,19 @@ def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
     return next(iter(table.collect()))["v"]
 
 
+@pytest.mark.parametrize("separator", [",", "é", ",,", "-"])
+@pytest.mark.parametrize("place", [-1, 0, 1, 2, 9])
+def test_the_same_part_of_many_texts_is_that_of_pythons_split(separator: str, place: int) -> None:
+    texts = ["a,b,,c", "", ",", "éaé", None, "a", "aéb,c", ",,,"]
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.tables.create_temporary_view("t", env.from_collection(pa.table({"x": texts})))
+    table = env.sql(f"SELECT x, SPLIT_INDEX(x, '{separator}', {place}) AS part FROM t")
+    assert table is not None
+    for row in table.collect():
+        parts = dict(enumerate(row["x"].split(separator))) if row["x"] else {}
+        assert row["part"] == parts.get(place)
+
+
 _TYPES_OF_NUMBERS = "INT NOT NULLBIGINT NOT NULLDECIMAL(3, 1) NOT NULLDECIMAL(13, 1) NOT NULL"
 
 
