@@ -69,6 +69,8 @@ def _beside(
     assert options.peer is not None, "it is measured beside one"
     if flink.given(ddl(few), query.peer_check) != as_texts(rows):
         raise BenchmarkError(f"{name}: {options.peer.name} gives other rows than ours and DuckDB")
+    # As warm as each other: what numba compiles, and what a JVM does.
+    _measure(query, many, options)
     _measure_peer(flink, query, many)
     pairs = [(_measure(query, many, options), _measure_peer(flink, query, many)) for _ in range(options.repetitions)]
     return ComparedResult.of_pairs(_NAME, name, f"{options.peer.name} {options.peer.version()}", pairs)

@@ -61,19 +61,18 @@ class ValueCounts:
         return self._add(groups, came.of[first], came.array.take(pa.array(first)), net[net != 0])
 
     def _add(self, groups: GroupedRows, of: Int64s, values: pa.Array, net: Int64s) -> Values:
-        state = self._state()
-        slots = state.rows.find(_keys(groups, of), [values])
+        state, keys = self._state(), _keys(groups, of)
+        search = state.rows.search(keys, [values])
+        held = search.slots >= 0
+        before = np.zeros(len(of), np.int64)
+        before[held] = state.rows.numbers(search.slots[held], COUNT)
         # A value that is not there cannot be deleted.
-        known = (slots >= 0) | (net > 0)
-        of, values, net, slots = of[known], values.filter(pa.array(known)), net[known], slots[known]
-        before = np.zeros(len(slots), np.int64)
-        held = slots >= 0
-        before[held] = state.rows.numbers(slots[held], COUNT)
         after = np.maximum(before + net, 0)
         stay = after > 0
-        kept, _ = state.add(_keys(groups, of[stay]), [values.filter(pa.array(stay))])
-        state.write(kept, COUNT, after[stay])
-        state.remove(slots[~stay & held])
+        if stay.any():
+            kept = state.enter(search, stay, [*keys, values])
+            state.write(kept, COUNT, after[stay])
+        state.remove(search.slots[~stay & held])
         changed = (before > 0) != stay
         return Values(of[changed], values.filter(pa.array(changed)), np.where(stay[changed], 1, -1))
 
