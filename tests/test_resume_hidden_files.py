@@ -61,6 +61,21 @@ def test_a_run_removes_what_the_one_had_prepared_that_it_resumes(tmp_path: Path)
     assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)
 
 
+def test_so_does_one_that_ends_before_its_first_checkpoint_is_due(tmp_path: Path) -> None:
+    leave_files(tmp_path)
+    submit(tmp_path, interval="5m", resume="if-any").wait()
+    assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)
+
+
+def test_so_does_one_that_resumes_a_run_that_was_killed_and_wrote_nothing_down_of_its_end(tmp_path: Path) -> None:
+    killed = submit(tmp_path)
+    run_for_a_while(killed)
+    prepare_without_commit(killed, tmp_path)
+    (tmp_path / "out" / sorted(hidden(tmp_path))[0].replace(".prepared", "9.inprogress")).touch()
+    submit(tmp_path, interval="5m", resume="if-any").wait()
+    assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)
+
+
 def test_so_does_one_that_is_started_from_the_last_checkpoint_of_a_run_that_is_over(tmp_path: Path) -> None:
     leave_files(tmp_path)
     submit(tmp_path, "anew", savepoint=newest_checkpoint(tmp_path)).wait()
