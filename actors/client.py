@@ -46,6 +46,8 @@ _FETCH_SECONDS: Final = 1.0
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
+_LINES_SECONDS: Final = 0.5
+"""How long a line that a function printed takes at most until this process shows it: Ray looks ten times a second."""
 _SILENT_SECONDS: Final = 1.0
 """After how long people are told what the end of a job waits for."""
 _STARTING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
@@ -265,6 +267,9 @@ class RayJob(JobHandle):
         self._completed = max(self._completed, ended.completed)
         if ended.metrics:
             self._last_metrics = report(ended.metrics)
+        if ended.error is not None:
+            # What its functions said before they failed is read before the error, which whoever asks next will get.
+            time.sleep(_LINES_SECONDS)
         if self._detached:
             # Others may want to know how it ended.
             return

@@ -44,6 +44,13 @@ def broken(env):
 
 def printing(env):
     env.from_collection([1]).print()
+
+def fails(row):
+    print("looking at", row["n"], flush=True)
+    raise ValueError("no number")
+
+def failing(env):
+    env.from_collection([{"n": 71}]).map(fails, returns={"n": "int64"}).print()
 """
 
 
@@ -241,6 +248,26 @@ def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
     done = jobs("run", "--json", "-p", "1", "numbers_flow.py:printing")
     assert (done.code, done.document["status"]) == (0, "finished")
     assert "1" in done.err
+
+
+def test_what_functions_printed_is_shown_before_the_error_of_the_job(folder: Path, jobs: Penstock) -> None:
+    import ray
+
+    code = "from penstock.console.main import main; main()"
+    address = ray.get_runtime_context().gcs_address
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", "-p", "1", "--address", address, "numbers_flow.py:failing"],
+        cwd=folder,
+        env={**os.environ, "HOME": HOME},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    said, _, _ = done.stdout.partition("error: job 'numbers_flow.failing' failed")
+    assert "looking at 71" in said, done.stdout
 
 
 @pytest.mark.long("tests/actors/test_cluster.py")
