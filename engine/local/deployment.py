@@ -49,9 +49,12 @@ class LocalDeployment:
         self._room = room
         self._report = report
         self._fail = fail
+        self._is_down = False
 
     def deploy(self, deploy: say.Deploy) -> None:
-        """Run an attempt of some subtasks, restored from a checkpoint."""
+        """Run an attempt of some subtasks, restored from a checkpoint; nothing, once the job has been taken down."""
+        if self._is_down:
+            return
         graph = self._planner.graph(deploy.layout)
         try:
             plan = None if self._checkpoints is None else self._checkpoints.restore_plan(graph, deploy)
@@ -82,7 +85,8 @@ class LocalDeployment:
         self._report(ev.Cancelled(number))
 
     def take_down(self) -> None:
-        """End everything."""
+        """End everything, and what has not begun."""
+        self._is_down = True
         self._report(ev.TakenDown(self._close(self._execution.places)))
 
     def _close(self, places: Sequence[Place]) -> PenstockError | None:

@@ -64,6 +64,9 @@ REGRESSIONS = (
         "a third job began from a savepoint of one behind a drained one, and was judged as if whole",
         RESCALED,
     ),
+    Regression(
+        "forgotten", 183080878, "a job that was being deployed was taken down, and was deployed behind that", RESCALED
+    ),
 )
 
 

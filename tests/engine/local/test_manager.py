@@ -17,6 +17,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.errors import CheckpointError, FencedError, WorkerLostError
 from penstock.engine.job.events import CancelJob, Command, DrainJob, TakeCheckpoint, TakeSavepoint
 from penstock.engine.job.status import JobStatus
+from penstock.engine.local.execution import MailKind
 from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints
 from penstock.savepoints.store import FolderJobStore
@@ -133,3 +134,14 @@ def test_a_stimulus_log_that_cannot_be_written_is_told_once_and_harms_nothing(tm
     run_until(manager, lambda: manager.brain.ended)
     assert (manager.brain.status, written(tmp_path)) == (JobStatus.FINISHED, list(range(ROWS)))
     assert told == ["the stimulus log of the job could not be written: no space left for it"]
+
+
+def test_a_job_that_is_cancelled_while_it_is_deployed_leaves_nothing_running(tmp_path: Path) -> None:
+    manager = manager_of(tmp_path, None)
+    while all(posted.kind is not MailKind.DEPLOY for posted in manager.mail._posted):
+        manager.mail.take(0)
+    manager.ask(CancelJob())
+    while len(manager.mail):
+        manager.mail.take(0)
+    assert manager.brain.status is JobStatus.CANCELLED
+    assert list(manager.execution.places) == []
