@@ -99,7 +99,6 @@ class ChannelBuffer:
     def __init__(self, channel: Channel, limits: BatchLimits) -> None:
         self._channel = channel
         self._limits = limits
-        self._turn_seconds = turn_seconds(limits.timeout)
         self._sealed: deque[Message] = deque()
         self._parts: deque[tuple[Batch, int]] = deque()
         self._rows = 0
@@ -160,7 +159,7 @@ class ChannelBuffer:
         """When rows that wait may go if the task is at rest, which is no later than they are due; None as above."""
         if not self._rows or self._sealed or self._channel.under_way:
             return None
-        return self._sent + self._turn_seconds
+        return self._sent + turn_seconds(self._limits.timeout)
 
     def add(self, batch: Batch, now: float) -> None:
         """Queue rows."""
@@ -250,18 +249,10 @@ class ChannelBuffer:
 
         A row that has come alone so travels at once, and many of them one message a turn.
         """
-        if self.empty or self._channel.credits <= 0:
-            return
-        turn = self.turn if self._rows else self._watermark_due_at_rest
-        if turn is not None and turn <= now:
+        turn = self.turn
+        if turn is not None and turn <= now and self._channel.credits > 0:
             self._send_part(now)
             self._messages_sent += 1
-
-    @property
-    def _watermark_due_at_rest(self) -> float | None:
-        """When a watermark alone goes along with the rows of other channels, as it would be due before their turn."""
-        deadline = self.deadline
-        return None if deadline is None or self._markers else self._watermark_due - self._turn_seconds
 
     def _send_part(self, now: float) -> None:
         self._channel.send(self._take())

@@ -281,13 +281,12 @@ class SourceHead:
     def _wait(self) -> Wait | None:
         readable = (split.asleep_until for split in self._open if not split.time.paused)
         until = min((self._time.deadline, self._splits.next_look, self._next_marker, *readable))
-        return None if until == math.inf else Wait(until)
-
-    def _rested(self, until: float) -> float:
-        """When to ask a reader that has nothing before `until`: what is read sooner waits for its channel's turn."""
+        if until == math.inf:
+            return None
         little = self._read_rows < _LITTLE_ROWS and self._read_rows * self._row_bytes < _LITTLE_BYTES
         self._read_rows = 0
-        return math.ceil(until / self._turn) * self._turn if little and self._turn else until
+        # What is read sooner would only wait for the turn of its channel.
+        return Wait(math.ceil(until / self._turn) * self._turn if little and self._turn else until)
 
     def _read(self, split: _OpenSplit) -> None:
         """Ask one reader, and put its split behind the others."""
@@ -300,7 +299,7 @@ class SourceHead:
             return
         self._open.append(split)
         if isinstance(answer, Wait):
-            split.asleep_until = self._rested(answer.until)
+            split.asleep_until = answer.until
         if isinstance(answer, Wait) or not answer.num_rows:
             split.time.nothing(self._context.clock.monotonic(), split.asleep_until)
             return

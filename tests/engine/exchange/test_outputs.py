@@ -76,17 +76,12 @@ def test_a_part_of_a_batch_has_its_turn_once_the_message_before_it_was_taken() -
     assert channel.sent == []
 
 
-def test_a_watermark_alone_goes_along_with_others_where_it_would_be_due_before_their_next_turn() -> None:
+def test_a_watermark_alone_waits_for_the_timeout_of_a_task_at_rest_too() -> None:
     channel = RecordingChannel()
-    tested = ChannelBuffer(channel, BatchLimits(4, 1_000_000, timeout=0.05, watermark_interval=0.2))
+    tested = buffer(channel, timeout=0.05)
     tested.add_control(Watermark(1), now=10.0)
     tested.flush_at_rest(10.0)
-    assert channel.sent == [(Watermark(1),)]
-    tested.add_control(Watermark(2), now=10.14)
-    tested.flush_at_rest(10.14)
-    assert (len(channel.sent), tested.turn, tested.deadline) == (1, None, pytest.approx(10.2))
-    tested.flush_at_rest(10.16)
-    assert channel.sent[1:] == [(Watermark(2),)]
+    assert (channel.sent, tested.turn, tested.deadline) == ([], None, 10.05)
 
 
 def test_a_latency_marker_waits_with_the_rows_before_it_and_ends_no_message() -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import Wait
-from penstock.engine.elements import Batch, Element, EndOfInput, LatencyMarker, Watermark
+from penstock.engine.elements import Batch, Element, EndOfInput, Watermark
 from penstock.engine.exchange.outputs import BatchLimits, ChannelBuffer, turn_seconds
 from penstock.engine.exchange.partitioners import Forward, SplitterContext
 from penstock.engine.metrics import SubtaskMetrics
@@ -176,7 +176,7 @@ def test_a_waiting_source_says_until_when() -> None:
 
 @pytest.mark.parametrize(("until", "expected"), [(9.0, 0.5), (0.2, 0.2)])
 def test_a_waiting_task_wakes_for_whatever_comes_first(until: float, expected: float) -> None:
-    running = Running(ScriptedHead(LatencyMarker("events", 1), Wait(until)), timeout=0.5)
+    running = Running(ScriptedHead(Watermark(1), Wait(until)), timeout=0.5)
     running.task.step()
     assert running.task.step() == Idle(expected)
 
