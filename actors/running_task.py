@@ -27,7 +27,7 @@ from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
-from penstock.engine.exchange.outputs import Channel, Message, gathering_seconds
+from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.alignment import alignment_member
@@ -139,7 +139,6 @@ class RunningTask:
         self._loop = loop
         self._wakeup = threading.Event()
         self._awaits_credit = True
-        self._gathering = gathering_seconds(graph.config.buffer_timeout_ms / 1000)
         self._closing = False
         self._started = False
         self._is_open = False
@@ -330,9 +329,6 @@ class RunningTask:
                     self._awaits_credit = self._task.awaits_credit
                     self._wakeup.wait(_patience(until, time.monotonic()))
                     self._awaits_credit = True
-                    if self._gathering and self._gate.has_few:
-                        # Senders have their turns at once, and what they send is one batch then.
-                        time.sleep(self._gathering)
                 case Finished():
                     if not self._stepped:
                         self._stepped = True

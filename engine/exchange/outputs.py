@@ -20,10 +20,6 @@ Message: TypeAlias = tuple[Element, ...]
 watermarks stand between its rows. A barrier ends its message."""
 
 
-_GATHERING_PART: Final = 0.1
-_MOST_GATHERING_SECONDS: Final = 0.005
-"""A receiver that has waited takes what others send within so long of a first message: of the buffer timeout a part."""
-
 _ENOUGH: Final = 2
 """So many messages under way keep sender and receiver busy, where each is worth half of the target."""
 
@@ -55,16 +51,6 @@ class Channel(Protocol):
         ...
 
 
-def gathering_seconds(timeout: float) -> float:
-    """How long a receiver at rest may wait for what others send as a first message has come (docs/adr/0083)."""
-    return min(timeout * _GATHERING_PART, _MOST_GATHERING_SECONDS)
-
-
-def turn_seconds(timeout: float) -> float:
-    """How long senders at rest wait from one message of a channel to the next; together no more than the timeout."""
-    return timeout - gathering_seconds(timeout)
-
-
 @dataclass(frozen=True, slots=True)
 class BatchLimits:
     """When a batch is full, and how long a part of one may wait.
@@ -72,8 +58,7 @@ class BatchLimits:
     Args:
         rows: the most rows of a message; half of what the receiver wants to have under way, where that is less.
         size: the most bytes of a message; a single row may be larger.
-        timeout: seconds that rows or a watermark wait for the batch to fill, at the most; a task at rest sends rows at
-            once, unless the last message is not `turn_seconds` old.
+        timeout: seconds that rows or a watermark wait for the batch to fill.
         watermark_interval: seconds between watermarks at the least, where the later one would travel alone.
     """
 
@@ -93,7 +78,6 @@ class ChannelBuffer:
 
     Attributes:
         added_rows: how many have been queued so far.
-        awaits_credit: whether the last flush left something that only credit lets go.
     """
 
     def __init__(self, channel: Channel, limits: BatchLimits) -> None:
@@ -106,11 +90,9 @@ class ChannelBuffer:
         self._watermarks: deque[tuple[int, Watermark]] = deque()
         self._markers: deque[tuple[int, LatencyMarker]] = deque()
         self._since: float | None = None
-        self._sent = -math.inf
         self._has_sent_watermark = False
         self._watermark_sent = -math.inf
         self.added_rows = 0
-        self.awaits_credit = False
         self._messages_sent = 0
         self._bytes_added = 0
 
@@ -153,13 +135,6 @@ class ChannelBuffer:
             return None
         due = self._since + self._limits.timeout
         return due if self._rows or self._markers else max(due, self._watermark_due)
-
-    @property
-    def turn(self) -> float | None:
-        """When rows that wait may go if the task is at rest, which is no later than they are due; None as above."""
-        if not self._rows or self._sealed or self._channel.under_way:
-            return None
-        return self._sent + turn_seconds(self._limits.timeout)
 
     def add(self, batch: Batch, now: float) -> None:
         """Queue rows."""
@@ -226,39 +201,20 @@ class ChannelBuffer:
         A part of a batch waits for the message before it, as in Nagle's algorithm (RFC 896): a receiver that cannot
         keep up with small messages gets larger ones, and one that can gets each row at once.
         """
-        self.awaits_credit = False
-        if self.empty:
+        if self._since is None and not self._sealed:
             return
         while self._channel.credits > 0:
-            # Once: other threads lower it, and what is decided by it must be what is said of it.
-            under_way = self._channel.under_way
-            if under_way >= _ENOUGH and self._channel.wanted_rows < _ENOUGH * self._limits.rows:
-                break
+            if self._channel.under_way >= _ENOUGH and self._channel.wanted_rows < _ENOUGH * self._limits.rows:
+                return
             if self._sealed:
                 self._channel.send(self._sealed.popleft())
-            elif self.full or (self._is_due(now) and not under_way):
-                self._send_part(now)
+            elif self.full or (self._is_due(now) and not self._channel.under_way):
+                self._channel.send(self._take())
+                if self._has_sent_watermark:
+                    self._watermark_sent, self._has_sent_watermark = now, False
             else:
-                self.awaits_credit = under_way > 0 and not self.empty
                 return
             self._messages_sent += 1
-        self.awaits_credit = not self.empty
-
-    def flush_at_rest(self, now: float) -> None:
-        """Send rows that wait though they are not due: nothing comes that could join them, before the channel's turn.
-
-        A row that has come alone so travels at once, and many of them one message a turn.
-        """
-        turn = self.turn
-        if turn is not None and turn <= now and self._channel.credits > 0:
-            self._send_part(now)
-            self._messages_sent += 1
-
-    def _send_part(self, now: float) -> None:
-        self._channel.send(self._take())
-        self._sent = now
-        if self._has_sent_watermark:
-            self._watermark_sent, self._has_sent_watermark = now, False
 
     @property
     def _most_rows(self) -> int:

@@ -9,7 +9,6 @@ Source: Flink's documentation, "Physical Partitioning".
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
@@ -26,8 +25,6 @@ from penstock.engine.state.keys.identity import coded_columns
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
 """Divides a batch: pairs of channel index (from 0) and the rows for it, none of them empty."""
-_FEW_ROWS: Final = 32
-"""To copy so few once for all channels takes less than once for each, and a slice of them is little to send."""
 _FEW_CHANNELS: Final = 8
 """So many times it takes less to look for the rows of one channel (0.4 ns a row) than to sort them all (4 to 11 ns)."""
 _THE_ONLY_ROW: Final = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
@@ -250,22 +247,9 @@ def _parts(batch: Batch, targets: npt.NDArray[np.int16], channels: int) -> Itera
         # So are most batches where little comes.
         yield int(targets[0]), batch if batch.is_compact else batch.take(_THE_ONLY_ROW)
         return
-    if batch.num_rows <= _FEW_ROWS:
-        yield from _few_parts(batch, targets)
-        return
     for channel, rows in enumerate(_rows_by_channel(targets, channels)):
         if len(rows):
             yield channel, batch.take(pa.array(rows))
-
-
-def _few_parts(batch: Batch, targets: npt.NDArray[np.int16]) -> Iterator[tuple[int, Batch]]:
-    """The same for rows that are few enough to drag along: slices of one copy."""
-    order = np.argsort(targets, kind="stable")
-    there = targets[order]
-    together = batch.take(pa.array(order))
-    begins = [0, *(np.flatnonzero(there[1:] != there[:-1]) + 1).tolist(), len(there)]
-    for begin, end in itertools.pairwise(begins):
-        yield int(there[begin]), together.slice(begin, end - begin)
 
 
 def _rows_by_channel(targets: npt.NDArray[np.int16], channels: int) -> list[npt.NDArray[np.int64]]:

@@ -15,7 +15,7 @@ from penstock.engine.checkpointing.task_capture import in_flight_key
 from penstock.engine.clock import Clock
 from penstock.engine.config import JobConfig
 from penstock.engine.connectors import ConnectorContext
-from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer, turn_seconds
+from penstock.engine.exchange.outputs import BatchLimits, Channel, ChannelBuffer
 from penstock.engine.exchange.partial_aggregates import fits
 from penstock.engine.exchange.partitioners import SplitterContext, is_overtakable
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph, SourcePlan, TaskPlan
@@ -95,7 +95,7 @@ def build_task(
     emitted = CountingCollector(behind(task.source.chained, task.source.outputs), counters)
     taps[task.source.uid, MAIN] = emitted
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
-    head = _source_head(task.source, context, alignment, bool(task.outputs))
+    head = _source_head(task.source, context, alignment)
     source_entry = SourceEntry(emitted)
     return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps)
 
@@ -130,9 +130,7 @@ def _overtakable_channels(graph: PhysicalGraph, task: TaskPlan, subtask: int) ->
     ]
 
 
-def _source_head(
-    plan: SourcePlan, context: OperatorContext, alignment: AlignmentMember | None, sends: bool
-) -> SourceHead:
+def _source_head(plan: SourcePlan, context: OperatorContext, alignment: AlignmentMember | None) -> SourceHead:
     splits, strategy = plan.splits[context.subtask], plan.watermarks
 
     def event_time(out: Collector) -> SourceTime:
@@ -147,15 +145,7 @@ def _source_head(
     all_splits = [split.split_id for share in plan.splits for split in share]
     markers = config.latency_interval_ms / 1000 or math.inf
     return SourceHead(
-        plan.source,
-        splits,
-        connector,
-        config.max_batch_rows,
-        config.max_batch_bytes,
-        event_time,
-        all_splits,
-        markers,
-        turn_seconds(config.buffer_timeout_ms / 1000) if sends else 0.0,
+        plan.source, splits, connector, config.max_batch_rows, config.max_batch_bytes, event_time, all_splits, markers
     )
 
 

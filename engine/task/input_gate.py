@@ -33,15 +33,11 @@ from penstock.engine.elements import (
     LatencyMarker,
     Watermark,
     WatermarkStatus,
-    concat_batches,
 )
 from penstock.engine.exchange.outputs import Message
 from penstock.engine.metrics import GateStatistics
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.pace import Pace
-
-FEW_ROWS: Final = 1024
-"""To copy so many rows costs less than another step."""
 
 _MOST_SHARES: Final = 10
 """Into so many parts the rows that a task wants under way are shared at the most."""
@@ -293,14 +289,6 @@ class InputGate:
         """When (seconds, monotonic) `next_urgent` has something to do because time has passed."""
         return self._aligner.deadline
 
-    @property
-    def has_few(self) -> bool:
-        """Whether messages of a few rows wait, and more of them may come. May be called from another thread."""
-        if len(self._inboxes) - self._retired < 2 or len(self._announced):
-            return False
-        waiting = [message for inbox in self._inboxes for message, _ in inbox.copy()]
-        return bool(waiting) and sum(map(_rows_to_join, waiting)) < FEW_ROWS
-
     def put(self, channel: int, message: Message, release: Callable[[], None]) -> None:
         """Deliver a message; `release` is called when it is taken (that of a tail: now) and gives its credit back.
 
@@ -348,22 +336,7 @@ class InputGate:
             if channel is None:
                 return None
             self._take_message(channel)
-            self._take_few(channel)
         return self._give()
-
-    def _take_few(self, first: int) -> None:
-        """Take the few rows that other channels have as well: a step costs as much for one row as for a hundred."""
-        channels = {first}
-        while (channel := self._next_channel(channels)) is not None:
-            rows = _rows_to_join(element for _, element in self._taken) + _rows_to_join(self._inboxes[channel][0][0])
-            if rows > min(FEW_ROWS, self._pace.rows):
-                if self._choose is None:
-                    self._waiting.appendleft(channel)
-                break
-            channels.add(channel)
-            self._take_message(channel)
-        if len(channels) > 1:
-            self._taken = deque(_joined(self._taken))
 
     def _give(self) -> tuple[int, Element]:
         given = self._taken.popleft()
@@ -482,13 +455,11 @@ class InputGate:
             self._waiting.extendleft(reversed(self._set_aside))
             self._set_aside.clear()
 
-    def _next_channel(self, without: Collection[int] = ()) -> int | None:
-        """The channel whose turn it is; None: none has anything, or it is that of one of `without`."""
+    def _next_channel(self) -> int | None:
         if self._choose is not None:
-            shut = self._blocked.union(without)
-            ready = [channel for channel, inbox in enumerate(self._inboxes) if inbox and channel not in shut]
+            ready = [channel for channel, inbox in enumerate(self._inboxes) if inbox and channel not in self._blocked]
             return self._choose(ready) if ready else None
-        while self._waiting and self._waiting[0] not in without:
+        while self._waiting:
             channel = self._waiting.popleft()
             if channel not in self._blocked:
                 return channel
@@ -531,46 +502,3 @@ def _is_of(element: Element, checkpoint: int) -> bool:
 
 def _nothing() -> None:
     """The credit of a message from a tail is back already."""
-
-
-def _rows_to_join(elements: Iterable[Element]) -> float:
-    """How many rows they have; infinity where something stands among them whose place counts."""
-    rows = 0
-    for element in elements:
-        if isinstance(element, Batch):
-            rows += element.num_rows
-        elif not isinstance(element, LatencyMarker) and (not isinstance(element, Watermark) or element.between_rows):
-            return math.inf
-    return rows
-
-
-def _joined(taken: Sequence[tuple[int, Element]]) -> Sequence[tuple[int, Element]]:
-    """The same rows, one batch for each input, and behind them the last watermark; as they are where that is not right.
-
-    Args:
-        taken: elements with the inputs that they came on.
-    """
-    if _rows_to_join(element for _, element in taken) == math.inf:
-        return taken
-    rows: dict[int, list[Batch]] = {}
-    watermarks: list[tuple[int, Element]] = []
-    markers: list[tuple[int, Element]] = []
-    for index, element in taken:
-        if isinstance(element, Batch):
-            rows.setdefault(index, []).append(element)
-        else:
-            (watermarks if isinstance(element, Watermark) else markers).append((index, element))
-    if not all(map(_alike, rows.values())):
-        return taken
-    return [*((index, concat_batches(batches)) for index, batches in rows.items()), *watermarks[-1:], *markers]
-
-
-def _alike(batches: Sequence[Batch]) -> bool:
-    """Whether they can be one, and are what each of them is: types may be told by what comes first."""
-    first = batches[0]
-    return all(
-        batch.data.schema.equals(first.data.schema)
-        and (batch.timestamps is None) == (first.timestamps is None)
-        and batch.partials == first.partials
-        for batch in batches[1:]
-    )

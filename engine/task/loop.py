@@ -190,8 +190,8 @@ class Task:
 
     @property
     def awaits_credit(self) -> bool:
-        """Whether credit is a reason to step: a watermark that waits for its time is none."""
-        return self._router.awaits_credit
+        """Whether something that was emitted waits, so that credit for it is a reason to step."""
+        return not self._router.drained
 
     def read_metrics(self) -> SubtaskMetrics:
         """The counters, with the queues as of now. May be called from another thread than the one that steps."""
@@ -274,9 +274,8 @@ class Task:
         taken = self._head.next()
         if taken is not None and not isinstance(taken, Wait):
             return self._process(*taken)
-        turn = self._router.flush_at_rest(now)
         timers = self._timer_deadline(now) if self._timed else None
-        return Idle(self._until(turn, timers, None if taken is None else taken.until))
+        return Idle(self._until(timers, None if taken is None else taken.until))
 
     def _until(self, *deadlines: float | None) -> float | None:
         """The first of the deadlines, and of those of what is to be sent and of checkpoints; None if there is none."""

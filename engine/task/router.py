@@ -166,11 +166,6 @@ class Router:
         return all(buffer.empty for buffer in self._buffers) and not any(edge.holds_back for edge in self._edges)
 
     @property
-    def awaits_credit(self) -> bool:
-        """Whether something that was emitted waits for a receiver to take what was sent before it."""
-        return any(buffer.awaits_credit for buffer in self._buffers)
-
-    @property
     def deadline(self) -> float | None:
         """The earliest time (seconds, monotonic) at which something must be flushed, or None."""
         return min((d for buffer in self._buffers if (d := buffer.deadline) is not None), default=None)
@@ -192,12 +187,6 @@ class Router:
         """Send what is full or due."""
         for buffer in self._buffers:
             buffer.flush(now)
-
-    def flush_at_rest(self, now: float) -> float | None:
-        """Send what waits and may go, as the task has taken all that there is; when more may go, or None."""
-        for buffer in self._buffers:
-            buffer.flush_at_rest(now)
-        return min((turn for buffer in self._buffers if (turn := buffer.turn) is not None), default=None)
 
     def broadcast(self, element: Control) -> None:
         """Send a control element to all consumers, behind everything emitted so far."""

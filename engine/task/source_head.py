@@ -58,9 +58,6 @@ SPLITS_SCHEMA: Final = pa.schema(
     ]
 )
 """`position` is JSON text, as the reader gave it; null behind the end of the split, and before its first row."""
-_LITTLE_ROWS: Final = 256
-_LITTLE_BYTES: Final = 65_536
-"""Where more has come since a source had nothing, it is not made to wait: it may hold no more ready than that."""
 _LOOK_SECONDS: Final = 1.0
 """How often the source is asked for more splits."""
 
@@ -77,7 +74,6 @@ class SourceHead:
         event_time: makes what follows the splits' event time and emits to the collector that it is given.
         all_splits: the ids of the splits of all subtasks.
         latency_interval: seconds between latency markers; infinity for none.
-        turn: seconds; sources that little comes from are asked again at multiples of it by the clock, all at once.
     """
 
     def __init__(
@@ -90,7 +86,6 @@ class SourceHead:
         event_time: Callable[[Collector], SourceTime] = UntimedSplits,
         all_splits: Collection[str] = (),
         latency_interval: float = math.inf,
-        turn: float = 0.0,
     ) -> None:
         self._source = source
         known = {*all_splits, *(split.split_id for split in splits)}
@@ -108,8 +103,6 @@ class SourceHead:
         self._suspended_by: int | None = None
         self.deadline = math.inf
         self._latency_interval = latency_interval
-        self._turn = turn
-        self._read_rows = 0
         self._next_marker = math.inf if latency_interval == math.inf else -math.inf
         self._last_words: deque[Control] = deque([Watermark(MAX_TIMESTAMP), EndOfInput()])
         if not splits and not source.bounded:
@@ -281,12 +274,7 @@ class SourceHead:
     def _wait(self) -> Wait | None:
         readable = (split.asleep_until for split in self._open if not split.time.paused)
         until = min((self._time.deadline, self._splits.next_look, self._next_marker, *readable))
-        if until == math.inf:
-            return None
-        little = self._read_rows < _LITTLE_ROWS and self._read_rows * self._row_bytes < _LITTLE_BYTES
-        self._read_rows = 0
-        # What is read sooner would only wait for the turn of its channel.
-        return Wait(math.ceil(until / self._turn) * self._turn if little and self._turn else until)
+        return None if until == math.inf else Wait(until)
 
     def _read(self, split: _OpenSplit) -> None:
         """Ask one reader, and put its split behind the others."""
@@ -304,7 +292,6 @@ class SourceHead:
             split.time.nothing(self._context.clock.monotonic(), split.asleep_until)
             return
         self._row_bytes = _row_bytes(answer)
-        self._read_rows += answer.num_rows
         split.time.rows(answer)
 
     def _expect(self) -> None:

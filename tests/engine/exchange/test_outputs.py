@@ -46,42 +46,11 @@ def test_a_part_of_a_batch_waits_for_the_timeout() -> None:
     tested.add(numbers([1]), now=10.0)
     tested.flush(10.0)
     assert channel.sent == []
+    assert tested.deadline == 10.05
     tested.flush(10.05)
     assert [shape(message) for message in channel.sent] == [[[1]]]
     assert tested.empty
     assert tested.deadline is None
-
-
-def test_a_task_at_rest_sends_a_part_of_a_batch_at_once_and_the_next_one_when_its_turn_has_come() -> None:
-    channel = RecordingChannel()
-    tested = buffer(channel, timeout=0.05)
-    tested.add(numbers([1]), now=10.0)
-    tested.flush_at_rest(10.0)
-    tested.add(numbers([2]), now=10.02)
-    tested.flush_at_rest(10.03)
-    tested.add(numbers([3]), now=10.04)
-    assert tested.turn == pytest.approx(10.045), "with 5 ms at the receiver it is the timeout"
-    assert [shape(message) for message in channel.sent] == [[[1]]]
-    tested.flush_at_rest(10.05)
-    assert [shape(message) for message in channel.sent[1:]] == [[[2, 3]]]
-
-
-def test_a_part_of_a_batch_has_its_turn_once_the_message_before_it_was_taken() -> None:
-    channel = RecordingChannel()
-    tested = buffer(channel, timeout=0.05)
-    channel.waiting = 1
-    tested.add(numbers([1]), now=10.0)
-    tested.flush_at_rest(10.0)
-    assert tested.turn is None, "credit wakes the task"
-    assert channel.sent == []
-
-
-def test_a_watermark_alone_waits_for_the_timeout_of_a_task_at_rest_too() -> None:
-    channel = RecordingChannel()
-    tested = buffer(channel, timeout=0.05)
-    tested.add_control(Watermark(1), now=10.0)
-    tested.flush_at_rest(10.0)
-    assert (channel.sent, tested.turn, tested.deadline) == ([], None, 10.05)
 
 
 def test_a_latency_marker_waits_with_the_rows_before_it_and_ends_no_message() -> None:
@@ -95,24 +64,9 @@ def test_a_latency_marker_waits_with_the_rows_before_it_and_ends_no_message() ->
     assert [shape(message) for message in channel.sent] == [[[1, 2, 3, 4], third], [[5, 6], fifth, sixth]]
     tested.add_control(marker, now=1.0)
     tested.flush(1.0)
-    assert len(channel.sent) == 2
+    assert tested.deadline == 1.05
     tested.flush(1.05)
     assert channel.sent[2:] == [(marker,)]
-
-
-def test_credit_is_awaited_by_what_waits_for_it_and_not_by_a_watermark_that_waits_for_its_time() -> None:
-    channel = RecordingChannel()
-    tested = buffer(channel, timeout=0.05)
-    tested.add_control(Watermark(1), now=10.0)
-    tested.flush(10.0)
-    assert not tested.awaits_credit
-    channel.waiting = 1
-    tested.flush(10.0)
-    assert tested.awaits_credit, "it may be the last that comes, and be due before the message is taken"
-    channel.waiting = 0
-    tested.flush(10.05)
-    assert not tested.awaits_credit
-    assert channel.sent == [(Watermark(1),)]
 
 
 def test_a_watermark_alone_keeps_its_distance_from_the_one_before_and_rows_take_it_along() -> None:

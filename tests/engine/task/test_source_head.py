@@ -220,19 +220,3 @@ def test_all_readers_are_closed_and_the_first_error_is_raised() -> None:
         head.close()
     assert [reader.closed for reader in readers] == [1, 1, 1]
     head.close()
-
-
-def test_a_source_that_little_comes_from_is_asked_again_at_turns_of_the_clock_that_all_share() -> None:
-    waiting = Wait(7.01)
-    assert _scripted_turns([numbers([1]).data, waiting], turn=0.045) == [pytest.approx(7.02)]
-    assert _scripted_turns([numbers([1]).data, waiting], turn=0.0) == [7.01], "it sends to nobody, or at once"
-    assert _scripted_turns([numbers(range(1000)).data, waiting], turn=0.045) == [7.01], "it may hold no more ready"
-
-
-def _scripted_turns(script: list[pa.RecordBatch | Wait | None], turn: float) -> list[float]:
-    """When the source says that it is to be asked again."""
-    source = ScriptedSource({"a": script})
-    context = ConnectorContext("source", 0, 1, ManualClock())
-    head = SourceHead(source, source.splits(1), context, 1000, 1_000_000, turn=turn)
-    given = [head.next() for _ in script]
-    return [one.until for one in given if isinstance(one, Wait)]
