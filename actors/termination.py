@@ -25,7 +25,7 @@ _LOST_SECONDS: Final = 5.0
 
 
 def termination() -> AbstractContextManager[Termination]:
-    """Within, SIGTERM is a `SystemExit`; not where the program has a handler of its own, or in another thread."""
+    """Within, SIGTERM is a `SystemExit`, unless the program's own handler goes on; not in another thread."""
     return engine_termination(_is_free, _end_with_cluster)
 
 

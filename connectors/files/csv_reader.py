@@ -176,9 +176,9 @@ def read_names(path: str, form: CsvForm, schema: pa.Schema | None) -> list[str] 
         # Bytes that are no UTF-8 may stand behind the header: those are reported with their own row.
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         try:
-            names = next((row for row in csv.reader(text, **form.dialect) if row), None)
             if not form.header and schema is not None:
-                return None if names is None else schema.names
+                return schema.names if any(line.strip("\r\n") for line in text) else None
+            names = next((row for row in csv.reader(text, **form.dialect) if row), None)
             "".join(names or []).encode("utf-8")
             return names
         except (UnicodeEncodeError, csv.Error) as error:

@@ -28,6 +28,7 @@ _ROW_GROUP_ROWS: Final = 1_048_576
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
 
+_IN_NUMBERS: Final = " +-.:"
 _NONE: Final = "none"
 _COMPRESSIONS: Final = {
     FileFormat.PARQUET: ("zstd", "snappy", "gzip", "lz4", "brotli", _NONE),
@@ -69,6 +70,11 @@ class Encoding:
             raise ConfigurationError(
                 f"file sink: {file_format.value} has no compression {compression!r}; choose "
                 f"{', '.join(map(repr, known))}"
+            )
+        if form.delimiter.isalnum() or form.delimiter in _IN_NUMBERS:
+            raise ConfigurationError(
+                f"file sink: {form.delimiter!r} may stand in numbers and times, which have no quotes; choose another "
+                "delimiter, such as ';'"
             )
         return cls(file_format, compression or known[0], form)
 

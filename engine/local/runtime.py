@@ -92,7 +92,7 @@ class LocalJob(JobHandle):
         self._manager.begin()
         try:
             self._interrupts.handle_pending()
-        except (KeyboardInterrupt, SystemExit) as ended:
+        except BaseException as ended:
             # Nobody has a handle yet by which to end the job.
             self._end(CancelJob(retain=isinstance(ended, SystemExit)))
             raise

@@ -122,6 +122,21 @@ def test_what_is_written_with_a_form_is_read_with_it(tmp_path: Path) -> None:
     assert read_rows(FileSource.of(file, schema=SCHEMA, delimiter=";", header=False)) == ROWS
 
 
+@pytest.mark.parametrize("delimiter", [" ", "-", ":", ".", "e", "1"])
+def test_nothing_is_written_between_fields_that_may_stand_in_them_without_quotes(
+    tmp_path: Path, delimiter: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="may stand in numbers and times"):
+        FileSink(tmp_path, "csv", delimiter=delimiter)
+
+
+def test_the_first_row_may_be_long_where_there_is_no_header(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"1,{'a' * 200_000}\n")
+    (row,) = read_rows(FileSource.of(path, schema=SCHEMA, header=False))
+    assert row == {"id": 1, "name": "a" * 200_000}
+
+
 def test_a_sink_of_another_format_has_no_form(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="delimiter and header are of CSV; leave them out, as json has none"):
         FileSink(tmp_path, "json", header=False)
