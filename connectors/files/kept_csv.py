@@ -109,6 +109,7 @@ class _Rows:
             yield self._rows(plain, self._misfits.behind(self._next, fields.num_rows))
         while count := self._misfits.run(self._next, _AT_ONCE):
             yield self._rows(none, self._next + count)
+        assert not self._misfits, "Arrow numbers rows without a gap"
 
     def _note(self, row: pv.InvalidRow) -> str:
         """Note a row with more or fewer fields than there are columns."""

@@ -75,7 +75,7 @@ class Interrupts:
         """Let the interrupt that is held, if one is, come now.
 
         Raises:
-            KeyboardInterrupt, SystemExit: by the program's own handler, whatever it raises.
+            BaseException: what the handler raises, such as KeyboardInterrupt or SystemExit.
         """
         came, self.pending = self.pending, None
         if came is not None:

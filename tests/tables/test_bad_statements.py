@@ -363,12 +363,15 @@ def test_files_that_are_not_there_are_named_where_the_table_is_declared() -> Non
     assert (raised.value.line, raised.value.column) == (3, 3)
 
 
-def test_what_no_operator_computes_is_refused_at_the_query(tables: TableEnvironment) -> None:
+@pytest.mark.parametrize("read", ["a.item", "1 AS one"])
+@pytest.mark.parametrize("with_clock", ["AND a.now > b.now", "WHERE a.now > b.now"])
+def test_what_no_operator_computes_is_refused_at_the_query(
+    tables: TableEnvironment, read: str, with_clock: str
+) -> None:
     rows = "(SELECT item, PROCTIME() AS now FROM items)"
-    table = tables.sql(f"\n  SELECT a.item FROM {rows} AS a LEFT JOIN {rows} AS b ON a.item = b.item AND a.now > b.now")
-    assert table is not None
+    query = f"\n  SELECT {read} FROM {rows} AS a LEFT JOIN {rows} AS b ON a.item = b.item {with_clock}"
     with pytest.raises(SqlUnsupportedError, match="a join by columns of PROCTIME") as raised:
-        table.to_changelog()
+        tables.sql(query).to_changelog()  # type: ignore[union-attr]
     assert (raised.value.line, raised.value.column) == (2, 3)
 
 

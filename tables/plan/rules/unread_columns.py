@@ -51,8 +51,13 @@ def _filter(node: Filter, read: Places) -> PlanNode:
     if isinstance(inner, Project) and inner.input is node.input:
         # Nothing below keeps rows, and a projection behind the filter is computed together with it.
         return _selected(node, read)
-    kept = Filter(inner, _moved(node.condition, below))
-    return _selected(kept, [below.index(place) for place in read])
+    places = list(range(len(below)))
+    if isinstance(inner, Project) and isinstance(inner.input, Join):
+        # A condition stays with its join: what it says of the clock is looked for there.
+        places = [one.index for one in inner.expressions if isinstance(one, InputColumn)]
+        inner = inner.input
+    kept = Filter(inner, on_columns(node.condition, lambda place: places[below.index(place)]))
+    return _selected(kept, [places[below.index(place)] for place in read])
 
 
 def _join(node: Join, read: Places) -> PlanNode:
