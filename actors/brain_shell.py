@@ -75,6 +75,8 @@ class BrainShell:
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._requests = itertools.count(1)
         self._work: set[asyncio.Task[None]] = set()
+        self._preparing: asyncio.Future[None] | None = None
+        self._is_down = False
         self._timer: asyncio.TimerHandle | None = None
         self._shown = (JobStatus.CREATED, 0, False)
         self._changed = asyncio.Event()
@@ -157,6 +159,7 @@ class BrainShell:
             case say.EndInput():
                 self._spawn(self.execution.drain())
             case say.TakeDown(at_once):
+                self._is_down = True
                 for work in self._work:
                     work.cancel()
                 self._spawn(self._take_down(at_once))
@@ -181,8 +184,12 @@ class BrainShell:
             if self.checkpoints is not None:
                 restore = await self.checkpoints.restore(graph, deploy.checkpoint, deploy.epoch)
             await self.execution.provide(graph, deploy.places)
+            if self._is_down:
+                # On Python 3.10 and 3.11 `wait_for` forgets that it is cancelled where what it waits for has just come.
+                return
             if deploy.prepares_sinks:
-                await asyncio.to_thread(graph.prepare_sinks)
+                self._preparing = asyncio.ensure_future(asyncio.to_thread(graph.prepare_sinks))
+                await asyncio.shield(self._preparing)
             are_open = await self.execution.deploy(deploy.places, deploy.attempt, restore)
         except Exception as error:
             room = error.room if isinstance(error, NoRoomError) else None
@@ -214,6 +221,9 @@ class BrainShell:
     async def _take_down(self, at_once: bool) -> None:
         if at_once:
             self.execution.kill()
+        if self._preparing is not None:
+            # A thread cannot be cancelled, and the sinks may be another job's once this one has ended.
+            await asyncio.wait([self._preparing])
         await self.execution.stop()
         self.handle(ev.TakenDown())
 

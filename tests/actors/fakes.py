@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.engine.config import JobConfig
+from penstock.engine.connectors import Sink
 from penstock.engine.graph.physical import JobProgram, Parallelism, plan
 
 
@@ -62,8 +63,11 @@ async def never(*arguments: Any) -> None:
     await asyncio.Event().wait()
 
 
-def program_of(parallelism: int = 1, **settings: Any) -> JobProgram:
-    """One task with the numbers 0 to 9, whose rows go to the client."""
+def program_of(parallelism: int = 1, sinks: Iterable[Sink] = (), **settings: Any) -> JobProgram:
+    """One task with the numbers 0 to 9, whose rows go to the client and to these sinks."""
     env = StreamEnvironment(runtime="local", parallelism=parallelism)
-    env.from_source(DataGenSource({"n": Sequence()}, rows=10)).collect()
+    numbers = env.from_source(DataGenSource({"n": Sequence()}, rows=10))
+    numbers.collect()
+    for sink in sinks:
+        numbers.sink_to(sink)
     return plan("numbers", env._program.graph.build(), Parallelism(parallelism, None, 1), JobConfig(**settings))

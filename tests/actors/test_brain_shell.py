@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from penstock.actors.brain_shell import BrainShell
+from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.errors import CheckpointError, ClusterError, RecordError, WorkerLostError
 from penstock.engine.job import events as ev
 from penstock.engine.job.status import JobStatus
@@ -46,11 +48,41 @@ class FakeExecution:
         self.calls.append("kill")
 
 
-def run(use: Callable[[BrainShell], Awaitable[Any]], execution: FakeExecution) -> Any:
+class SlowStart(FakeExecution):
+    """Processes that are there once they have `started`, which is waited for as for real ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited, self.started = asyncio.Event(), asyncio.Event()
+
+    async def provide(self, *arguments: Any) -> None:
+        self.calls.append("provide")
+        self.awaited.set()
+        await asyncio.wait_for(self.started.wait(), 30)
+
+
+class SlowSink(Sink):
+    """Is being made ready from `asked` on, until it `may_end`."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_end, self.is_ready = threading.Event(), threading.Event(), False
+
+    def prepare(self) -> None:
+        self.asked.set()
+        self.is_ready = self.may_end.wait(30)
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        raise AssertionError("nothing runs here")
+
+    def describe(self) -> str:
+        return "slow"
+
+
+def run(use: Callable[[BrainShell], Awaitable[Any]], execution: FakeExecution, *sinks: Sink) -> Any:
     """What `use` gives of a job that has begun, and takes no checkpoints."""
 
     async def main() -> Any:
-        shell = BrainShell("job", program_of(), None)
+        shell = BrainShell("job", program_of(sinks=sinks), None)
         shell.execution = execution  # type: ignore[assignment]
         running = asyncio.ensure_future(shell.run())
         try:
@@ -102,6 +134,36 @@ def test_a_job_is_cancelled_once_and_says_so() -> None:
     execution = FakeExecution()
     assert run(use, execution) == (True, False, JobStatus.CANCELLED)
     assert execution.calls[-1] == "stop"
+
+
+def test_a_job_that_is_cancelled_as_its_processes_come_touches_no_sink_and_deploys_nothing() -> None:
+    sink, execution = SlowSink(), SlowStart()
+
+    async def use(shell: BrainShell) -> JobStatus:
+        await execution.awaited.wait()
+        execution.started.set()
+        await shell.ask(ev.CancelJob())
+        return (await shell.report).status
+
+    assert run(use, execution, sink) is JobStatus.CANCELLED
+    assert (execution.calls, sink.asked.is_set()) == (["remove_old", "provide", "stop"], False)
+
+
+def test_a_job_that_is_cancelled_while_a_sink_is_made_ready_ends_behind_that() -> None:
+    sink, execution = SlowSink(), FakeExecution()
+
+    async def use(shell: BrainShell) -> tuple[bool, JobStatus, bool]:
+        await asyncio.to_thread(sink.asked.wait)
+        cancelling = asyncio.ensure_future(shell.ask(ev.CancelJob()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        ended_before = shell.report.done()
+        sink.may_end.set()
+        await cancelling
+        return ended_before, (await shell.report).status, sink.is_ready
+
+    assert run(use, execution, sink) == (False, JobStatus.CANCELLED, True)
+    assert execution.calls == ["remove_old", "provide", "stop"]
 
 
 def test_what_a_job_refuses_is_raised_where_it_was_asked() -> None:
