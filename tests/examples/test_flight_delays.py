@@ -65,15 +65,18 @@ def departure_of(row: dict[str, str]) -> Departure:
 
 def expected(departures: Iterable[Departure], hours: int) -> set[Window]:
     """Every window of so many hours that starts at a full hour and holds a departure."""
-    delays: dict[tuple[str, int], list[int | None]] = defaultdict(list)
+    by_hour: dict[tuple[str, int], list[int | None]] = defaultdict(list)
     for carrier, scheduled, delay in departures:
-        hour = int(scheduled.timestamp()) // 3600
+        by_hour[carrier, int(scheduled.timestamp()) // 3600].append(delay)
+    windows: dict[tuple[str, int], list[list[int | None]]] = defaultdict(list)
+    for (carrier, hour), delays in by_hour.items():
         for start in range(hour - hours + 1, hour + 1):
-            delays[carrier, start].append(delay)
-    return {(carrier, start, start + hours, *totals(of)) for (carrier, start), of in delays.items()}
+            windows[carrier, start].append(delays)
+    return {(carrier, start, start + hours, *totals(of)) for (carrier, start), of in windows.items()}
 
 
-def totals(delays: list[int | None]) -> tuple[int, int, float | None, int | None]:
+def totals(hours: list[list[int | None]]) -> tuple[int, int, float | None, int | None]:
+    delays = [delay for hour in hours for delay in hour]
     departed = [delay for delay in delays if delay is not None]
     mean = sum(departed) / len(departed) if departed else None
     return len(delays), len(delays) - len(departed), mean, max(departed, default=None)

@@ -42,6 +42,7 @@ TABLE = pa.Table.from_pylist(ROWS, SCHEMA)
 
 
 LONG = pytest.mark.long("the suite on folders; test_object_storage.py has buckets")
+OTHER_FORMATS = pytest.mark.long("the suite in the formats that are left; each format's own tests")
 
 
 class _Content(io.BytesIO):
@@ -76,12 +77,18 @@ def _place(request: pytest.FixtureRequest, where: str) -> str:
 class TestFiles(SourceSuite):
     """Three files of uneven lengths."""
 
-    seeds = (1, 2)
+    seeds = (1,)
     most_positions = 6
 
     @pytest.fixture(
         autouse=True,
-        params=["folder csv", "folder json", "folder parquet", "folder avro", pytest.param("bucket csv", marks=LONG)],
+        params=[
+            "folder csv",
+            pytest.param("folder json", marks=OTHER_FORMATS),
+            "folder parquet",
+            "folder avro",
+            pytest.param("bucket csv", marks=LONG),
+        ],
     )
     def _files(self, request: pytest.FixtureRequest) -> None:
         where, kind = request.param.split()
@@ -99,7 +106,7 @@ class TestFiles(SourceSuite):
 class TestWatchedFiles(SourceSuite):
     """Five files, of which each reader has some."""
 
-    seeds = (1, 2)
+    seeds = (1,)
     most_positions = 6
 
     @pytest.fixture(autouse=True, params=["folder json", pytest.param("bucket parquet", marks=LONG)])
@@ -131,12 +138,20 @@ SINKS: dict[str, dict[str, Any]] = {
 }
 
 
+SELDOM = {
+    "folder csv": OTHER_FORMATS,
+    "folder avro": OTHER_FORMATS,
+    "folder parquet by-time": pytest.mark.long("folder parquet partitioned; tests of the buckets by time"),
+    "bucket avro": LONG,
+}
+
+
 class TestFileSink(TransactionalSinkSuite):
-    seeds = (1, 2)
+    seeds = (1,)
     most_crashes = 6
 
     @pytest.fixture(
-        autouse=True, params=[pytest.param(name, marks=[LONG] if name == "bucket avro" else []) for name in SINKS]
+        autouse=True, params=[pytest.param(name, marks=[SELDOM[name]] if name in SELDOM else []) for name in SINKS]
     )
     def _folder(self, request: pytest.FixtureRequest) -> None:
         where, self.format, *_ = request.param.split()

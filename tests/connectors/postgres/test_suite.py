@@ -19,7 +19,7 @@ COUNT = 40
 class TestPostgresSink(TransactionalSinkSuite):
     """Appended, what is committed twice is there twice."""
 
-    seeds = (1, 2)
+    seeds = (1,)
     most_crashes = drawn(4)
 
     @pytest.fixture(autouse=True, params=["append", "upsert"])
@@ -38,7 +38,7 @@ class TestPostgresSink(TransactionalSinkSuite):
 
 class TestPostgresSource(SourceSuite):
     seeds = (1,)
-    most_positions = 8
+    most_positions = 5
 
     @pytest.fixture(autouse=True, params=["ranges", "endless"])
     def _table(self, request: pytest.FixtureRequest, database: Database) -> None:
