@@ -33,6 +33,7 @@ from penstock import (
 from penstock.actors.client import RayJob
 from penstock.connectors.kafka import KafkaSink, KafkaSource
 from penstock.connectors.records import JsonFormat
+from penstock.engine.autoscaler.report import ScalingRecord
 from penstock.engine.errors import JobError
 from penstock.engine.job.info import JobInfo
 from penstock.engine.metrics import JobMetrics
@@ -185,7 +186,7 @@ def _measure(period: float) -> tuple[dict[str, Any], Sequence[Second]]:
         events, windows = (_records(kafka.bootstrap_servers, topic) for topic in (_EVENTS, _WINDOWS))
     found = compared(events, windows, sent)
     seconds = in_seconds(looks, [event["due"] for event in events], round(period * _PERIODS))
-    return {**_figures(seconds, info), **found}, seconds
+    return {**_figures(seconds, info, min(event["due"] for event in events)), **found}, seconds
 
 
 def _work() -> Work:
@@ -195,7 +196,7 @@ def _work() -> Work:
     return Work(1 / _EVENT_SECONDS, config.utilization_target, config.utilization_min, config.utilization_max)
 
 
-def _figures(seconds: Sequence[Second], info: JobInfo) -> dict[str, Any]:
+def _figures(seconds: Sequence[Second], info: JobInfo, began_ms: int) -> dict[str, Any]:
     work = _work()
     nodes = [one.nodes for one in seconds]
     assert info.autoscaler is not None
@@ -210,8 +211,15 @@ def _figures(seconds: Sequence[Second], info: JobInfo) -> dict[str, Any]:
         "restarts": info.restarts,
         "layout_changes": _counted(one.kind for one in info.restart_history),
         "decisions": _counted(one.outcome for one in info.autoscaler.history),
-        "history": [f"{one.outcome} {dict(one.wanted)} {one.message}".strip() for one in info.autoscaler.history],
+        "history": [_told(one, began_ms) for one in info.autoscaler.history],
     }
+
+
+def _told(record: ScalingRecord, began_ms: int) -> str:
+    """When something was decided, from which figures, and how long the job stood still for it."""
+    took = "" if record.seconds is None else f", {record.seconds:.1f} s"
+    reasons = "; ".join(record.reasons)
+    return f"{(record.at_ms - began_ms) / 1000:.0f} s: {record.outcome} ({reasons}){took} {record.message}".rstrip()
 
 
 def _counted(kinds: Iterable[str]) -> str:
