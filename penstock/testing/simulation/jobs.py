@@ -20,11 +20,16 @@ from penstock.testing.simulation.warehouse import Warehouse
 
 @dataclass(slots=True)
 class ManagerProcess:
-    """A manager, its mailbox, and its room on the nodes."""
+    """A manager, its mailbox, and its room on the nodes.
+
+    Attributes:
+        learned: how much its brain had heard when the world looked last at what it says; None: it has not looked.
+    """
 
     manager: LocalManager
     mail: SimulatedMailbox
     room: NodeRoom
+    learned: int | None = None
 
     def lose(self, place: Place, error: WorkerLostError) -> None:
         """The process of a subtask dies."""

@@ -120,7 +120,6 @@ class Misfortunes:
         """What happens before the next step."""
         real = job.real
         assert real is not None
-        status = real.manager.brain.status
         if self._stuck is not None:
             self._free_stuck(real, *self._stuck)
         if self._leaving is not None:
@@ -137,6 +136,7 @@ class Misfortunes:
         drawn = chosen.random()
         if drawn >= self._any:
             return
+        status = real.manager.brain.status
         for rate, what, act in self._table:
             drawn -= rate
             if drawn < 0:

@@ -65,11 +65,9 @@ def run_seed(scenarios: Sequence[Scenario], seed: int, rates: FaultRates, log_fo
 def _run_chunk(
     scenarios: Sequence[Scenario], seeds: range, rates: FaultRates, log_folder: Path | None
 ) -> list[Outcome]:
-    # What is loaded by now stays: the collector need not look at it again and again, which takes a seventh of a run.
-    # What some runs leave behind fits beside it.
+    # What is loaded by now stays: the collector need not look at it again and again.
     gc.collect()
     gc.freeze()
-    gc.disable()
     return [run_seed(scenarios, seed, rates, log_folder) for seed in seeds]
 
 
