@@ -61,6 +61,9 @@ class FileTable:
     def bounded(self, table: CatalogTable) -> bool:
         return "source.monitor-interval" not in table.options
 
+    def leaves_out(self, table: CatalogTable) -> bool:
+        return table.options.get("format") == "parquet"
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         if table.partitioned_by:
             raise table.source.unsupported(

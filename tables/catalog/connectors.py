@@ -96,6 +96,15 @@ class ScanConnector(TableConnector, Protocol):
 
 
 @runtime_checkable
+class ColumnsConnector(ScanConnector, Protocol):
+    """One that may read some of a table's columns, as files keep them apart."""
+
+    def leaves_out(self, table: CatalogTable) -> bool:
+        """Whether `scan` may be asked for some of the columns of this table."""
+        ...
+
+
+@runtime_checkable
 class WatermarkConnector(ScanConnector, Protocol):
     """One whose tables may have WATERMARK FOR a column AS SOURCE_WATERMARK()."""
 
@@ -197,6 +206,11 @@ class Connectors:
             f"cannot be read: rows of {table.connector!r} are looked up by JOIN ... FOR SYSTEM_TIME AS OF a column of "
             "PROCTIME()",
         )
+
+    def leaves_out(self, table: CatalogTable) -> bool:
+        """Whether `scan` may be asked for some of a table's columns."""
+        connector = self.of(table)
+        return isinstance(connector, ColumnsConnector) and connector.leaves_out(table)
 
     def source_watermarks(self, table: CatalogTable) -> WatermarkStrategy:
         """What SOURCE_WATERMARK() is for a table.

@@ -10,18 +10,15 @@ from typing import Final
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
-from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import Global, HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.time_sort import TimeSortSpec
-from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.building import call
-from penstock.tables.catalog.catalog import CatalogTable, StreamTable
-from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
-from penstock.tables.lower.base import Lower, Lowering, in_order, schema_of
-from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec, UpsertSpec
+from penstock.tables.expressions import Expression, InputColumn
+from penstock.tables.lower.base import Lower, Lowering, schema_of
+from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
 from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
 from penstock.tables.lower.clock_sort import ClockSortSpec
 from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
@@ -30,93 +27,20 @@ from penstock.tables.lower.limit import LimitSpec
 from penstock.tables.lower.literal_rows import literal_rows
 from penstock.tables.lower.matching.lower import lower_match
 from penstock.tables.lower.over import lower_over
+from penstock.tables.lower.scans import lower_project, lower_scan, lower_watermarks
 from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.untimed import UntimedSpec
-from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
-from penstock.tables.types import Kind
-
-_OPERATIONS = {"+I": "INSERT", "-U": "UPDATE_BEFORE", "+U": "UPDATE_AFTER", "-D": "DELETE"}
-
-
-def _scan(lowering: Lowering, node: p.Scan) -> DataStream:
-    entry = lowering.catalog.find(node.table)
-    if isinstance(entry, StreamTable):
-        if entry.has_run:
-            raise GraphError(
-                f"{node.table!r} is a stream of a program that has run: make the stream anew and give it the name "
-                "again; tables of CREATE TABLE can be queried any number of times"
-            )
-        if entry.columns == node.columns:
-            return entry.stream
-    if not isinstance(entry, CatalogTable):
-        raise GraphError(
-            f"{node.table!r} is another table now than when this query was made: make the query anew, or give the "
-            "other table a name of its own"
-        )
-    table = entry.with_options(dict(node.options))
-    scanned = lowering.connectors.scan(table, node.columns)
-    stream = lowering.from_source(scanned.source, node.table)
-    for stage in scanned.stages:
-        stream = in_order(stream._add(stage.spec, stage.schema))
-    if scanned.op is not None:
-        schema = schema_of(node.columns)
-        place = len(node.columns)
-        mode = engine_mode(node.mode)
-        stream = stream._add(FromChangelogSpec(place, _OPERATIONS, mode, schema), schema, name=f"kinds({node.table})")
-        if scanned.source.max_parallelism is not None:
-            stream = stream.set_parallelism(scanned.source.max_parallelism)
-        keys = tuple(node.columns[key].name for key in node.primary_key)
-        if mode is ChangelogMode.UPSERT and node.normalized:
-            # What a row was before is known from the row of its key that was last seen.
-            stream = stream._add(UpsertSpec(), schema)
-            if scanned.source.max_parallelism is not None:
-                stream = stream.set_parallelism(scanned.source.max_parallelism)
-            stream = add_changelog(NormalizeSpec(schema, keys, ttl_ms=lowering.ttl_ms), schema, stream)
-        elif mode is not ChangelogMode.APPEND and scanned.source.max_parallelism != 1:
-            # What comes and what takes it back must not overtake each other on the way to several subtasks.
-            stream = stream._partition(HashChanges(keys or tuple(schema.names)))
-    return stream
 
 
 def _values(lowering: Lowering, node: p.Values) -> DataStream:
     return lowering.from_rows(literal_rows(node, lowering.zone))
 
 
-def _project(lowering: Lowering, node: p.Project) -> DataStream:
-    condition, source = None, node.input
-    if isinstance(source, p.Filter):
-        condition, source = source.condition, source.input
-    return lowering.calc(lowering.stream(source), condition, node.expressions, schema_of(node.columns))
-
-
 def _filter(lowering: Lowering, node: p.Filter) -> DataStream:
     return lowering.calc(lowering.stream(node.input), node.condition, None, schema_of(node.columns))
-
-
-def _watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
-    column = node.columns[node.column]
-    if node.watermark is None:
-        scan = next(part for part in p.walk_plan(node) if isinstance(part, p.Scan))
-        table = lowering.catalog.find(scan.table)
-        assert isinstance(table, CatalogTable), "the binder has found it"
-        strategy = lowering.connectors.source_watermarks(table.with_options(dict(scan.options)))
-    else:
-        strategy = _strategy(node.watermark, node.column, lowering.zone)
-    return lowering.stream(node.input).assign_timestamps(column.name, strategy)
-
-
-def _strategy(watermark: Expression, column: int, zone: str) -> WatermarkStrategy:
-    """The engine's own strategy for `time - INTERVAL ...`, a millisecond tighter, as SQL's watermark is the time."""
-    if isinstance(watermark, FunctionCall) and watermark.name == "MINUS_INTERVAL":
-        time, delay = watermark.arguments
-        if isinstance(time, InputColumn) and time.index == column and isinstance(delay, Constant):
-            millis = delay.value
-            if delay.type.kind is Kind.INTERVAL_MILLIS and isinstance(millis, int) and millis >= 1:
-                return WatermarkStrategy.for_bounded_out_of_orderness(f"{millis - 1}ms")
-    return WatermarkStrategy.for_generator(ExpressionWatermarks(watermark, zone))
 
 
 def _union(lowering: Lowering, node: p.Union) -> DataStream:
@@ -216,11 +140,11 @@ def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
 
 
 LOWERED: Final[Mapping[type[p.PlanNode], Lower]] = {
-    p.Scan: _scan,
+    p.Scan: lower_scan,
     p.Values: _values,
-    p.Project: _project,
+    p.Project: lower_project,
     p.Filter: _filter,
-    p.Watermarks: _watermarks,
+    p.Watermarks: lower_watermarks,
     p.WindowTable: lower_window_table,
     p.WindowAggregate: lower_window_aggregate,
     p.Aggregate: lower_aggregate,
