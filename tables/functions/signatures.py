@@ -6,7 +6,8 @@ The families beside this module declare functions with it; the binder checks cal
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -45,6 +46,7 @@ class CallValues:
         result: the call's type.
         rows: how many rows.
         session: what else may be known.
+        literals: the places of arguments that are literals, and so the same in all rows.
     """
 
     columns: Sequence[pa.Array]
@@ -52,6 +54,7 @@ class CallValues:
     result: SqlType
     rows: int
     session: SessionValues
+    literals: AbstractSet[int] = frozenset()
 
 
 Evaluate: TypeAlias = Callable[[CallValues], pa.Array]
@@ -138,6 +141,10 @@ _TYPE_OF_NULL: Final = {
     ORDERED: t.NULL,
 }
 """What NULL is where nothing else says its type; for the others it has to be cast."""
+
+_LOOKED_AT: Final = 4_096
+_FEW: Final = 7 / 8
+"""Of so many of these values at the most, finding out which are the same costs less than it saves."""
 
 
 def accepts(parameter: str, given: SqlType) -> SqlType | None:
@@ -273,7 +280,36 @@ def by_row(function: Callable[..., object]) -> Evaluate:
         values = [None if any(value is None for value in row) else function(*row) for row in rows]
         return pa.array(values, t.arrow_type(call.result))
 
-    return evaluate
+    return once_each(evaluate)
+
+
+def once_each(evaluate: Evaluate) -> Evaluate:
+    """The computation, done once for each distinct value of its only argument that is no literal, where values repeat.
+
+    It must give equal results for equal values, and null for null.
+    """
+
+    def evaluate_distinct(call: CallValues) -> pa.Array:
+        others = [place for place in range(len(call.columns)) if place not in call.literals]
+        if len(others) != 1 or not _repeats(call.columns[others[0]]):
+            return evaluate(call)
+        coded = call.columns[others[0]].dictionary_encode()
+        rows = len(coded.dictionary)
+        columns = [column.slice(0, rows) for column in call.columns]
+        columns[others[0]] = coded.dictionary
+        return evaluate(replace(call, columns=columns, rows=rows)).take(coded.indices)
+
+    return evaluate_distinct
+
+
+def _repeats(column: pa.Array) -> bool:
+    """Whether some of its first values, which are texts, bytes or whole numbers, come again and again."""
+    kind = column.type
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_integer(kind)):
+        return False
+    some = column.slice(0, _LOOKED_AT)
+    distinct = len(some.unique().drop_null())
+    return 0 < distinct < len(some) * _FEW
 
 
 def constant_at(call: CallValues, place: int) -> object:

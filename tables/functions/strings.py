@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.common_types import common_type
-from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel
+from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel, once_each
 from penstock.tables.types import SqlType
 
 _MOST_PATTERNS: Final = 256
@@ -194,6 +194,15 @@ def _regexp_substr(value: str, pattern: str) -> str | None:
     return _regexp_extract(value, pattern)
 
 
+def _replace(call: CallValues) -> pa.Array:
+    texts, *others = call.columns
+    if call.literals >= {1, 2} and call.rows:
+        sought, instead = (column[0].as_py() for column in others)
+        if sought and instead is not None:
+            return pc.replace_substring(texts, sought, instead)
+    return by_row(str.replace)(call)
+
+
 def _locate(sought: str, value: str, start: int = 1) -> int:
     return value.find(sought, max(start - 1, 0)) + 1
 
@@ -207,6 +216,7 @@ def _split_index(value: str, separator: str, place: int) -> str | None:
     return parts[place] if place < len(parts) else None
 
 
+@once_each
 def _split_index_column(call: CallValues) -> pa.Array:
     texts, separators, places = call.columns
     if not pa.types.is_string(texts.type) or not pa.types.is_string(separators.type):
@@ -462,7 +472,7 @@ FUNCTIONS: Final = (
     _part("LEFT", lambda v, n: v[: max(n, 0)]),
     _part("RIGHT", lambda v, n: v[-n:] if n > 0 else ""),
     _given("REPEAT", (_T, _I), t.STRING, lambda v, n: v * max(n, 0)),
-    _given("REPLACE", (_T, _T, _T), t.STRING, str.replace),
+    ScalarFunction("REPLACE", (_T, _T, _T), always(t.STRING), _replace),
     _given(
         "TRANSLATE",
         (_T, _T, _T),

@@ -85,8 +85,10 @@ class Calc(Operator):
             if not mask.any():
                 return batch.slice(0, 0)
             if not mask.all():
-                batch = batch.filter(pa.array(mask))
-                rows = Evaluation(batch.data.columns, batch.num_rows, session)
+                if expressions is None:
+                    return batch.filter(pa.array(mask))
+                rows = rows.where(mask, *expressions)
+                batch = batch.with_data(batch.data.select([])).filter(pa.array(mask))
         if expressions is None:
             return batch
         columns = [rows.value(expression) for expression in expressions]

@@ -22,6 +22,7 @@ from penstock.tables.expressions import (
     FunctionCall,
     InputColumn,
     UserCall,
+    columns_in,
 )
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
@@ -78,10 +79,14 @@ class Evaluation:
         mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
         return mask
 
-    def where(self, mask: Mask) -> Evaluation:
-        """Some of the rows."""
+    def where(self, mask: Mask, *read: Expression) -> Evaluation:
+        """Some of the rows, with the columns that some expressions read."""
         chosen = pa.array(mask)
-        columns = [None if column is None else column.filter(chosen) for column in self.columns]
+        needed = set().union(*map(columns_in, read))
+        columns = [
+            column.filter(chosen) if column is not None and place in needed else None
+            for place, column in enumerate(self.columns)
+        ]
         return replace(self, columns=columns, rows=int(mask.sum()))
 
     def _constant(self, constant: Constant) -> pa.Array:
@@ -104,7 +109,8 @@ class Evaluation:
         columns = [self.value(argument) for argument in call.arguments]
         types = [argument.type for argument in call.arguments]
         function = SCALAR_FUNCTIONS[call.name]
-        found = function.evaluate(CallValues(columns, types, call.type, self.rows, self.session))
+        literals = {place for place, argument in enumerate(call.arguments) if isinstance(argument, Constant)}
+        found = function.evaluate(CallValues(columns, types, call.type, self.rows, self.session, literals))
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
         return found if found.type == kind or call.type.kind is Kind.NULL else found.cast(kind)
@@ -114,7 +120,7 @@ class Evaluation:
         left = self.value(call.arguments[0]).cast(pa.bool_())
         decides = call.name == "OR"
         open_ = pc.fill_null(pc.not_equal(left, decides), True).to_numpy(zero_copy_only=False)
-        right = self.where(open_).value(call.arguments[1]).cast(pa.bool_())
+        right = self.where(open_, call.arguments[1]).value(call.arguments[1]).cast(pa.bool_())
         spread = pc.replace_with_mask(pa.nulls(self.rows, pa.bool_()), pa.array(open_), right)
         return pc.and_kleene(left, spread) if call.name == "AND" else pc.or_kleene(left, spread)
 
@@ -124,11 +130,12 @@ class Evaluation:
         pieces: list[pa.Array] = []
         places: list[npt.NDArray[np.int64]] = []
         for condition, value in (*conditional.branches, (None, conditional.default)):
-            part = self.where(rest) if not rest.all() else self
+            read = (value,) if condition is None else (condition, value)
+            part = self.where(rest, *read) if not rest.all() else self
             taken = np.ones(part.rows, np.bool_) if condition is None else part.mask(condition)
             rows = np.flatnonzero(rest)[taken]
             if len(rows):
-                chosen = part.where(taken) if not taken.all() else part
+                chosen = part.where(taken, value) if not taken.all() else part
                 pieces.append(chosen.value(value).cast(kind))
                 places.append(rows)
                 rest[rows] = False

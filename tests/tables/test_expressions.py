@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -33,6 +34,25 @@ def test_the_same_part_of_many_texts_is_that_of_pythons_split(separator: str, pl
     for row in table.collect():
         parts = dict(enumerate(row["x"].split(separator))) if row["x"] else {}
         assert row["part"] == parts.get(place)
+
+
+_CALLS: dict[str, Callable[[str], str | None]] = {
+    "SPLIT_INDEX(x, ',', 1)": lambda text: dict(enumerate(text.split(","))).get(1) if text else None,
+    "REGEXP_EXTRACT(x, 'b([0-9]*)', 1)": lambda text: text.partition("b")[2] or None,
+    "REPLACE(x, 'b', 'cc')": lambda text: text.replace("b", "cc"),
+    "REPLACE(x, '', '-')": lambda text: text.replace("", "-"),
+    "REPLACE(x, x, 'b')": lambda text: text.replace(text, "b"),
+}
+
+
+@pytest.mark.parametrize("call", _CALLS)
+@pytest.mark.parametrize("texts", [["a,b1", None, "a,b2", "", "a,b1"] * 9, ["a,b1", None, "b7"], [None, None]])
+def test_texts_that_come_again_have_the_values_of_the_first(call: str, texts: list[str | None]) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.tables.create_temporary_view("t", env.from_collection(pa.table({"x": pa.array(texts, pa.string())})))
+    table = env.sql(f"SELECT {call} AS v FROM t")
+    assert table is not None
+    assert [row["v"] for row in table.collect()] == [None if text is None else _CALLS[call](text) for text in texts]
 
 
 _TYPES_OF_NUMBERS = "INT NOT NULLBIGINT NOT NULLDECIMAL(3, 1) NOT NULLDECIMAL(13, 1) NOT NULL"
