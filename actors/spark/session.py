@@ -26,6 +26,7 @@ import ray
 from penstock.actors.cluster import connect
 from penstock.actors.spark.java import JVM_OPTIONS, USABLE, check_java, lead_with_java
 from penstock.actors.spark.options import SparkOptions
+from penstock.actors.spark.quiet import LOG4J_FILE, log4j_file, skip_notes
 from penstock.engine.errors import ClusterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -56,7 +57,6 @@ _SETTINGS: Final = {
     # Who collects rows wants all of them.
     "spark.driver.maxResultSize": "0",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
 }
 _USERS_SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "true",
@@ -284,6 +284,7 @@ def _started(options: SparkOptions, address: str | None, patience: float, tell: 
     check_installed()
     _check_no_other()
     lead_with_java(os.environ)
+    skip_notes()
     was_connected = ray.is_initialized()
     # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
     connect(address, (os.cpu_count() or 1) + options.executors * options.cores)
@@ -298,7 +299,6 @@ def _started(options: SparkOptions, address: str | None, patience: float, tell: 
     tell(f"Starting Spark: {executors} of {options.cores} CPUs and {options.memory}")
     try:
         session = _init_spark(options)
-        session.sparkContext.setLogLevel(options.configuration.get("spark.log.level", _SETTINGS["spark.log.level"]))
         _await_executor(session, options, patience)
     except BaseException:
         # Also on Ctrl-C, which is likely while executors are waited for. Jobs of other threads may run on Ray by now.
@@ -362,6 +362,7 @@ def spark_settings(configuration: Mapping[str, str], path: list[str]) -> Mapping
     settings = {**_SETTINGS, "spark.executorEnv.PYTHONPATH": os.pathsep.join(folders), **configuration}
     for name in _JAVA_OPTIONS:
         settings[name] = f"{JVM_OPTIONS} {configuration.get(name, '')}".strip()
+    settings[LOG4J_FILE] = log4j_file(configuration)
     return settings
 
 

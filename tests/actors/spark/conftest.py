@@ -5,11 +5,14 @@ It ends with the last of them, since its executors hold CPUs that other tests ex
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from penstock import SparkOptions, StreamEnvironment, stop_spark
+from penstock.actors.spark.session import spark_session
 from tests.actors.spark.leftovers import nothing_left
 
 OPTIONS = SparkOptions(executors=1, cores=2, memory="512m")
@@ -21,8 +24,24 @@ Environment = Callable[[], StreamEnvironment]
 
 
 @pytest.fixture(scope="package")
-def spark(ray_cluster: None) -> Iterator[Environment]:
-    """Makes environments whose batch jobs run on the session's Spark."""
+def printed_at_start(ray_cluster: None) -> Iterator[str]:
+    """Starts Spark, and ends it after all: what the driver's Java has printed on standard error as it started."""
     with nothing_left():
-        yield lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)
+        with tempfile.TemporaryFile() as printed:
+            own = os.dup(2)
+            os.dup2(printed.fileno(), 2)
+            try:
+                spark_session(OPTIONS, None, 60, lambda line: None)
+            finally:
+                os.dup2(own, 2)
+                os.close(own)
+            printed.seek(0)
+            text = printed.read().decode()
+        yield text
         stop_spark()
+
+
+@pytest.fixture(scope="package")
+def spark(printed_at_start: str) -> Environment:
+    """Makes environments whose batch jobs run on the session's Spark."""
+    return lambda: StreamEnvironment(parallelism=2, spark=OPTIONS)

@@ -1,0 +1,39 @@
+"""Keeps what Spark and Ray note beside a batch job from the screen, where the user has not asked for it.
+
+The session calls it as it starts. Settings of log4j and of Ray's log lines that the user has made himself stay.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+LOG4J_FILE: Final = "spark.log4j.config.file.name"
+"""The setting with which RayDP names the configuration of log4j to the driver."""
+_OURS: Final = Path(__file__).with_name("log4j2.properties")
+_NAMED: Final = re.compile(r"-Dlog4j2?\.configurationFile=(\S+)")
+_NOTES: Final = r"^\[\d{4}-\d\d-\d\d [\d:,]+ I \d+ \d+\] "
+"""How Ray's C++ begins what it notes for information, which the JVMs write to where their output goes."""
+
+
+def log4j_file(configuration: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> str:
+    """The configuration of log4j in Spark's driver: the user's, which is named as RayDP or as Java has it, or ours."""
+    named = _NAMED.search(configuration.get("spark.driver.extraJavaOptions", ""))
+    users = configuration.get(LOG4J_FILE) or (named and named[1]) or environment.get("SPARK_LOG4J_CONFIG_FILE_NAME")
+    return users or _OURS.as_uri()
+
+
+def skip_notes() -> None:
+    """Let this process not show what Ray's C++ in other processes notes for information.
+
+    As `RAY_DEDUP_LOGS_SKIP_REGEX` would, which Ray reads when it is imported; the user's own expression stays.
+    """
+    from ray._private import ray_logging as untyped
+
+    ray_logging: Any = untyped
+    shown: Any = ray_logging.stderr_deduplicator
+    if shown.skip_re is None:
+        shown.skip_re = re.compile(_NOTES)
