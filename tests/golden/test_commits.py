@@ -20,13 +20,22 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 HISTORIES = ["commits-a", "commits-b"]
 DIGESTS = ["tumbling_1d_count_by_ext", "session_30min_count_by_author", "sliding_24h_by_6h_count_by_op"]
 
+OTHER = pytest.mark.long("each history by one number of subtasks, and each number by one history")
+
 pytestmark = pytest.mark.skipif(
     not (DATA / "golden.json").is_file(), reason=f"the histories and golden.json are not beside the checkout ({DATA})"
 )
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("history", HISTORIES)
+@pytest.mark.parametrize(
+    ("history", "parallelism"),
+    [
+        ("commits-a", 3),
+        ("commits-b", 1),
+        pytest.param("commits-a", 1, marks=OTHER),
+        pytest.param("commits-b", 3, marks=OTHER),
+    ],
+)
 def test_windows_of_a_history_in_one_process(history: str, parallelism: int) -> None:
     check(history, StreamEnvironment(parallelism, "local"))
 
