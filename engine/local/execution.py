@@ -319,8 +319,10 @@ class LocalExecution:
 
     def wake(self, place: Place) -> None:
         """A subtask may have something to do."""
+        if place in self._is_ready:
+            return
         subtask = self._subtasks.get(place)
-        if place not in self._is_ready and subtask is not None and subtask.can_step:
+        if subtask is not None and subtask.can_step:
             self._is_ready.add(place)
             self.ready.append(place)
 

@@ -249,12 +249,11 @@ class RowFlatMapOperator(_RowOperator):
         if batch.timestamps is None and batch.kinds is None:
             out.collect(Batch(data))
             return
-        origin = pa.array(np.repeat(np.arange(len(counts)), counts))
         out.collect(
             Batch(
                 data,
-                None if batch.timestamps is None else batch.timestamps.take(origin),
-                None if batch.kinds is None else batch.kinds.take(origin),
+                None if batch.timestamps is None else pa.array(np.repeat(batch.timestamps.to_numpy(), counts)),
+                None if batch.kinds is None else pa.array(np.repeat(batch.kinds.to_numpy(), counts)),
             )
         )
 
