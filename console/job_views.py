@@ -56,17 +56,20 @@ def _why(info: JobInfo) -> str:
     failures = [restart.cause for restart in info.restart_history if restart.kind == "failure"]
     if info.error is None and failures and not info.status.ended:
         return f"restarted after: {_first_line(failures[-1])}"
-    if savepoint := _stopped_with(info):
-        return f"stopped with savepoint {savepoint}"
+    if stopped := _stopped(info):
+        return stopped
     return _first_line(info.error or "")
 
 
-def _stopped_with(info: JobInfo) -> str | None:
-    """The savepoint that ended the job: as in Flink, one that was stopped so has finished."""
+def _stopped(info: JobInfo) -> str | None:
+    """How the job was ended with a savepoint: as in Flink, one that was stopped or drained has finished."""
     if info.status is not JobStatus.FINISHED or info.checkpoints is None:
         return None
     stops = (one.url for one in info.checkpoints.history if one.kind is SnapshotKind.SUSPEND and one.reason is None)
-    return next(stops, None)
+    savepoint = next(stops, None)
+    if savepoint is None:
+        return None
+    return f"drained, savepoint {savepoint}" if info.drained else f"stopped with savepoint {savepoint}"
 
 
 def _first_line(text: str) -> str:
@@ -86,8 +89,8 @@ def job_view(
     """
     head = f"{info.name} ({info.id}): {info.status.value} since {time_text(info.since_ms)} UTC"
     parts: list[RenderableType] = [_line(f"{head}, {attempt_text(info.attempt)}")]
-    if savepoint := _stopped_with(info):
-        parts.append(_line(f"stopped with savepoint {savepoint}"))
+    if stopped := _stopped(info):
+        parts.append(_line(stopped))
     if info.waiting_for:
         parts.append(_line(f"waiting for {info.waiting_for}"))
     if info.changing:

@@ -159,6 +159,11 @@ class JobBrain:
         return checkpoints.final_rows if self.ended else checkpoints.completed
 
     @property
+    def was_drained(self) -> bool:
+        """Whether the job has finished because its sources were made to end."""
+        return self.has_finished and self._life.drain is not None
+
+    @property
     def kept(self) -> CompletedCheckpoint | None:
         """The newest checkpoint, unless it went with the job."""
         checkpoints, ending = self._life.checkpoints, self._life.ending

@@ -67,6 +67,7 @@ def describe(
         started_ms=started_ms,
         error=str(brain.error) if brain.ended and brain.error is not None else None,
         changing=brain.changing,
+        drained=brain.was_drained,
         attempt=brain.attempts.number,
         parallelism=max((task.parallelism for task in tasks), default=0),
         max_parallelism=graph.config.max_parallelism if graph is not None else 0,

@@ -249,6 +249,7 @@ class JobInfo:
         settings: the job's configuration by name, `checkpoints.interval_ms`, without secrets.
         event_time: where event time cannot advance.
         answers: whether its manager has answered; where not, what is known is old, or no more than the name.
+        drained: whether it has finished by a drain.
     """
 
     id: str
@@ -272,6 +273,7 @@ class JobInfo:
     settings: tuple[tuple[str, str], ...] = ()
     event_time: tuple[EventTimeWait, ...] = ()
     answers: bool = True
+    drained: bool = False
 
     @property
     def completed_checkpoints(self) -> int:

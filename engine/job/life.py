@@ -47,7 +47,7 @@ class Life:
         attempts: which subtask runs what.
         restarts: those of the job so far.
         checkpoints: None before the job's folder has been taken over.
-        drain: the one under way.
+        drain: the one under way, or the one that the job has ended with.
         ending: how it ends, once that is decided.
         said: what the shell is to do.
         requests: what users have asked for; their answers go to `said`.
@@ -163,6 +163,5 @@ class Life:
         ending.on_reported()
         self.error = ending.error
         self.status, self.since_ms = ending.status, self.now.ms
-        self.drain = None
         self.requests.answer_all(self.name, ending.status, ending.error)
         self.said.append(say.End(ending.status, ending.error))

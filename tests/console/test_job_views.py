@@ -88,6 +88,7 @@ def test_a_job_that_was_stopped_says_with_which_savepoint() -> None:
     console.print(jobs_table([stopped]))
     assert isinstance(console.file, io.StringIO)
     assert "stopped with savepoint file:///s/savepoint-2" in console.file.getvalue()
+    assert "\ndrained, savepoint file:///s/savepoint-2\n" in shown(replace(stopped, drained=True))
     running_out = replace(checkpoints, history=(replace(stop, kind=SnapshotKind.SAVEPOINT),))
     for other in (
         replace(stopped, status=JobStatus.RUNNING),

@@ -113,6 +113,7 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     drained = jobs("stop", "--drain", "--savepoint-path", "last", "numbers_flow")
     assert drained.code == 0, drained.err
     assert str(folder / "last") in drained.out
+    assert wait_for(jobs, "numbers_flow", "finished")["drained"]
 
 
 @pytest.mark.long("test_the_life_of_a_detached_job; tests/chaos/test_fault_table.py kills the driver of one")

@@ -82,8 +82,10 @@ def test_a_drain_ends_the_sources_and_then_the_job_with_a_savepoint() -> None:
     assert shell.last(say.Inject).barrier.kind is SnapshotKind.SUSPEND
     number = shell.store()
     shell.commit()
+    assert not shell.brain.was_drained
     shell.take_down()
     assert (shell.brain.status, shell.answers(request)) == (JobStatus.FINISHED, [f"memory://{number}"])
+    assert shell.brain.was_drained
 
 
 @pytest.mark.parametrize("how", ["a subtask fails", "the savepoint cannot be stored"])
