@@ -1,7 +1,8 @@
 """Doubly linked lists of slots, one a group, in arrays: how kept rows are found by their key.
 
 `KeyedRows` holds them. Adding and removing slots, and reading all slots of some groups, cost in proportion to these
-slots, however many others there are. Few are worked on by plain Python; many by the same functions, compiled by numba.
+slots, however many others there are. Few are worked on by plain Python; many, together or one batch
+behind the other, by the same functions, compiled by numba.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from penstock.engine.operators.changelog.chain_loops import Int64s, link, unlink
 from penstock.engine.state.keys.codec import grown
 
 _FEW: Final = 4096
-"""Up to here the import of numba takes longer than the loop."""
+"""Up to so many steps the import of numba takes longer than the loop."""
+_TRICKLE: Final = 64
+"""Batches of at most so many steps are those of a job at a low rate, which would stand still for the import."""
+_EARNED: Final = 65_536
+"""So many steps in larger batches have taken about as long as the import."""
 
 
 class Chains:
@@ -34,6 +39,7 @@ class Chains:
         self._nexts = np.zeros(0, np.int64)
         self._befores = np.zeros(0, np.int64)
         self._groups = np.zeros(0, np.int64)
+        self._steps = 0
 
     def add(self, slots: Int64s, groups: Int64s) -> None:
         """Slots that are in no group come into `groups`."""
@@ -43,13 +49,13 @@ class Chains:
         self._heads, self._sizes = grown(self._heads, group_end), grown(self._sizes, group_end)
         self._groups[slots] = groups
         np.add.at(self._sizes, groups, 1)
-        _run(link, len(slots), self._heads, self._nexts, self._befores, slots, groups)
+        self._run(link, len(slots), self._heads, self._nexts, self._befores, slots, groups)
 
     def remove(self, slots: Int64s) -> Int64s:
         """Slots leave their groups; the groups that have become empty."""
         groups = self._groups[slots]
         np.subtract.at(self._sizes, groups, 1)
-        _run(unlink, len(slots), self._heads, self._nexts, self._befores, slots, groups)
+        self._run(unlink, len(slots), self._heads, self._nexts, self._befores, slots, groups)
         left = np.unique(groups)
         empty: Int64s = left[self._sizes[left] == 0]
         return empty
@@ -60,14 +66,14 @@ class Chains:
         self._heads = grown(self._heads, len(self._sizes))
         sizes = self._sizes[groups]
         slots = np.empty(int(sizes.sum()), np.int64)
-        _run(walk, len(slots), self._heads, self._nexts, groups, slots)
+        self._run(walk, len(slots), self._heads, self._nexts, groups, slots)
         return np.repeat(np.arange(len(groups)), sizes), slots
 
+    def _run(self, loop: Callable[..., None], steps: int, *arrays: Any) -> None:
+        self._steps += steps if steps > _TRICKLE else 0
+        if steps <= _TRICKLE or (steps <= _FEW and self._steps < _EARNED):
+            loop(*arrays)
+            return
+        from penstock.engine.operators.changelog import chains_kernel
 
-def _run(loop: Callable[..., None], steps: int, *arrays: Any) -> None:
-    if steps <= _FEW:
-        loop(*arrays)
-        return
-    from penstock.engine.operators.changelog import chains_kernel
-
-    getattr(chains_kernel, loop.__name__)(*arrays)
+        getattr(chains_kernel, loop.__name__)(*arrays)

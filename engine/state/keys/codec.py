@@ -92,7 +92,7 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """The column as values of which Python tells all apart: its own times have no nanoseconds."""
+    """The column as values of which Python tells all apart: its times have no nanoseconds, and dates are dear."""
     kind = comparable_type(column.type)
     return column if kind == column.type else column.cast(kind)
 
@@ -100,6 +100,8 @@ def comparable(column: pa.Array) -> pa.Array:
 def comparable_type(kind: pa.DataType) -> pa.DataType:
     """The type of `comparable` columns."""
     is_long_time = pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind)
+    if pa.types.is_date32(kind):
+        return pa.int32()
     return pa.int64() if is_long_time else kind
 
 

@@ -34,9 +34,9 @@ from penstock.engine.state.keys.groups import hash_columns
 Slots = npt.NDArray[np.int64]
 
 _FEW: Final = 4096
-"""Up to here a dict is fast enough, and saves a small job the time in which numba is imported.
+"""Up to so many keys or rows a dict is fast enough, and saves a small job the time in which numba is imported.
 
-With more keys it still is while batches are small: a job at a low rate would stand still for that time.
+While batches are small it always is: a job at a low rate would stand still for that time.
 """
 _TRICKLE: Final = 64
 """Batches of at most so many rows are those of a job at a low rate."""
@@ -52,9 +52,9 @@ _HASH_SEED: Final = 42
 _ALL_ONES: Final = 2**64 - 1
 _SIMPLE: Final = frozenset(
     {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.bool_()}
-    | {pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.date32()}
+    | {pa.string(), pa.large_string(), pa.binary(), pa.large_binary()}
 )
-"""Types of which a row's value is that of `to_pylist`."""
+"""Types of which a row's value is that of `to_pylist`, and that of its key in a dict."""
 
 
 @dataclass(slots=True)
@@ -171,7 +171,8 @@ class KeyIndex:
     def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
         self._asked += rows if rows > _TRICKLE else 0
         keys = len(self) + new_keys
-        return keys > _MANY or (keys > _FEW and (rows > _FEW or (rows > _TRICKLE and self._asked >= _EARNED)))
+        has_earned = rows > _TRICKLE and self._asked >= _EARNED
+        return has_earned or (keys > _FEW and rows > _FEW) or keys > _MANY
 
     def remove(self, slots: Slots) -> None:
         """Forget the keys of `slots`, which are theirs no longer.
