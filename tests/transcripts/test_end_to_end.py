@@ -61,10 +61,18 @@ def _is_whole(transcript: Transcript) -> bool:
 
 
 WHOLE = [story for story in SCRIPTED if _is_whole(story)]
+FUNCTIONS: tuple[Function, ...] = ("aggregate", "process", "reduce")
+OTHER_FUNCTION = pytest.mark.long("each transcript has one function, each function a third; all: test_transcripts.py")
 
 
-@pytest.mark.parametrize("function", ["aggregate", "process", "reduce"])
-@pytest.mark.parametrize("transcript", WHOLE, ids=repr)
+@pytest.mark.parametrize(
+    ("transcript", "function"),
+    [
+        pytest.param(story, function, id=f"{story!r}-{function}", marks=() if number % 3 == turn else OTHER_FUNCTION)
+        for number, story in enumerate(WHOLE)
+        for turn, function in enumerate(FUNCTIONS)
+    ],
+)
 def test_a_transcript_is_the_same_as_a_whole_job(transcript: Transcript, function: Function) -> None:
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
     fired, late = _run(transcript, function, env)
