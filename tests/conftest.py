@@ -172,6 +172,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def ray_cluster() -> Iterator[None]:
     """A Ray cluster on this machine, shared by all tests of this process that run jobs on it."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     import ray
 
     with _alone():

@@ -72,7 +72,7 @@ def _same_name(env: StreamEnvironment) -> None:
 
 
 def _no_room(env: StreamEnvironment) -> None:
-    job = env.submit("crowded", parallelism=8)
+    job = env.submit("crowded")
     with pytest.raises(JobFailedError, match="no room"):
         job.wait()
 
@@ -96,8 +96,9 @@ def test_a_job_that_is_refused_leaves_the_rows_of_the_one_that_runs(tmp_path: Pa
     ways: list[Callable[[StreamEnvironment], None]] = [_same_name, _no_room, _no_storage]
     for way in ways:
         before, touched = _rows(tmp_path / "files"), tmp_path / way.__name__
-        refused = environment(tmp_path / "checkpoints", None, slot_timeout="1s")
-        refused.configure({"parallelism.default": 1} if way is not _no_room else {})
+        # One slot of all CPUs has no room beside a job, and needs no more processes than one of a single CPU.
+        slots = {"slot_cpus": 8} if way is _no_room else {}
+        refused = environment(tmp_path / "checkpoints", 1, slot_timeout="1s", **slots)
         way(_filled(refused, files, Noting(touched)))
         assert not touched.exists(), way
         assert _rows(tmp_path / "files") >= before > 0

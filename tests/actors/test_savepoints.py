@@ -46,6 +46,7 @@ def test_savepoints_come_whenever_they_are_asked_for_between_checkpoints(tmp_pat
     job.cancel()
 
 
+@pytest.mark.long("tests/console/test_jobs.py drains on Ray; what comes out: the simulation, tests/engine/task")
 def test_a_drained_job_ends_as_if_its_input_had(tmp_path: Path) -> None:
     job, updates = submit(environment(tmp_path, 1), "drained", rows=100_000, rate=500)
     until_checkpoint(job)

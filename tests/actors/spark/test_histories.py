@@ -9,9 +9,10 @@ from tests.golden import test_commits
 
 pytestmark = [*on_spark, test_commits.pytestmark]
 
-LONG = pytest.mark.long("the other history; both in one process: tests/golden/test_commits.py")
 
-
-@pytest.mark.parametrize("history", [pytest.param("commits-a", marks=LONG), "commits-b"])
+@pytest.mark.long(
+    "the digests: tests/golden/test_commits.py; windows by Spark: test_native.py; sessions in stages: tests/parity"
+)
+@pytest.mark.parametrize("history", test_commits.HISTORIES)
 def test_windows_of_a_history_on_spark(spark: Environment, history: str) -> None:
     test_commits.check(history, spark(), "batch")

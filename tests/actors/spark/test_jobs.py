@@ -213,36 +213,35 @@ def test_every_row_comes_once_though_a_process_is_killed(spark: Environment, tmp
     assert rows_of_files(tmp_path / "files") == list(range(2000))
 
 
-def test_what_a_batch_job_does_not_have_is_refused(spark: Environment) -> None:
+@pytest.fixture(scope="module")
+def ended(spark: Environment) -> JobHandle:
+    """A job that has ended; Spark runs on."""
     env = spark()
     env.from_collection([{"n": 1}]).collect()
-    job = env.execute("refuses", mode="batch")
-    for action in (job.checkpoint, job.savepoint, job.stop, job.drain, lambda: job.rescale(3)):
+    return env.execute("ended", mode="batch")
+
+
+def test_what_a_batch_job_does_not_have_is_refused(ended: JobHandle) -> None:
+    for action in (ended.checkpoint, ended.savepoint, ended.stop, ended.drain, lambda: ended.rescale(3)):
         with pytest.raises(CheckpointError, match="is a batch job, which"):
             action()
 
 
-def test_other_options_are_refused_while_spark_runs(spark: Environment) -> None:
-    env = spark()
-    env.from_collection([{"n": 1}]).collect()
-    env.execute("starts Spark", mode="batch")
+@pytest.mark.usefixtures("ended")
+def test_other_options_are_refused_while_spark_runs() -> None:
     other = StreamEnvironment(spark=SparkOptions(memory="600m"))
     other.from_collection([{"n": 1}]).collect()
     with nothing_left(), pytest.raises(ConfigurationError, match=r"memory='512m'.*memory='600m'.*stop_spark"):
         other.execute("other", mode="batch")
 
 
-def test_ctrl_c_is_as_it_was_before_spark_started(spark: Environment) -> None:
-    env = spark()
-    env.from_collection([{"n": 1}]).collect()
-    env.execute("starts Spark", mode="batch")
+@pytest.mark.usefixtures("ended")
+def test_ctrl_c_is_as_it_was_before_spark_started() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_settings_of_spark_are_not_shown_as_there_may_be_secrets_among_them(spark: Environment) -> None:
-    env = spark()
-    env.from_collection([{"n": 1}]).collect()
-    env.execute("starts Spark", mode="batch")
+@pytest.mark.usefixtures("ended")
+def test_settings_of_spark_are_not_shown_as_there_may_be_secrets_among_them() -> None:
     secret = {"spark.hadoop.fs.s3a.secret.key": "hush"}
     other = StreamEnvironment(spark=SparkOptions(memory="512m", configuration=secret))
     other.from_collection([{"n": 1}]).collect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock import DataStream, FileSink, FileSource, ProcessFunction, StreamEnvironment, col
+from penstock import CollectResult, DataStream, FileSink, FileSource, ProcessFunction, StreamEnvironment, col
 from penstock.actors.spark.native import compiler
 from penstock.actors.spark.native.ranges import route_by_range
 from penstock.engine.functions import Context, Row
@@ -36,6 +36,8 @@ ORDERS: Sequence[tuple[tuple[str, ...], tuple[bool, ...]]] = (
     (("local", "k"), (True, False)),
     (("u", "n"), (True, True)),  # Spark has no such numbers.
 )
+FEW: Mapping[str, list[int]] = {"none": [], "one": [7] * 100}
+"""Rows of which no ranges can be told."""
 
 
 def parts_in_order(folder: Path) -> list[pa.Table]:
@@ -62,11 +64,19 @@ def test_the_order_is_the_same_in_spark_in_stages_and_in_streams(spark: Environm
             rows = env.from_source(FileSource.of(tmp_path / "rows.parquet")).select(*columns)
             rows.sort(*names, descending=descending).sink_to(FileSink(tmp_path / name / str(number), "parquet"))
 
+    def few(env: StreamEnvironment) -> list[CollectResult]:
+        """No rows, and a hundred times the same."""
+        return [env.from_source(FileSource.of(tmp_path / f"{name}.parquet")).sort("n").collect() for name in FEW]
+
+    for name, values in FEW.items():
+        pq.write_table(pa.table({"n": pa.array(values, pa.int64())}), tmp_path / f"{name}.parquet")
     batch, local = spark(), StreamEnvironment(runtime="local", parallelism=3)
     for name, env in (("batch", batch), ("local", local)):
         build(env, name)
-    assert natively(batch) == len(ORDERS) - 1
+    results = few(batch)
+    assert natively(batch) == len(ORDERS) - 1 + len(FEW)
     batch.execute("in Spark", mode="batch")
+    assert [[row["n"] for row in result] for result in results] == list(FEW.values())
     local.execute("here")
     for name in ("batch", "local"):
         for number, (names, descending) in enumerate(ORDERS):
@@ -144,17 +154,6 @@ def test_what_is_behind_a_sort_sees_its_order(spark: Environment, tmp_path: Path
     assert [(row["n"], row["place"]) for row in places] == [(999 - n, n + 1) for n in range(1000)]
     for name, result in (("apart", apart), ("by the engine", by_engine), ("again", again)):
         assert [row["n"] for row in result] == list(range(1000)), name
-
-
-def test_no_rows_and_one_value_are_sorted_too(spark: Environment, tmp_path: Path) -> None:
-    env = spark()
-    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "none.parquet")
-    pq.write_table(pa.table({"n": [7] * 100}), tmp_path / "one.parquet")
-    none, one = (env.from_source(FileSource.of(tmp_path / f"{name}.parquet")).sort("n") for name in ("none", "one"))
-    results = none.collect(), one.collect()
-    assert natively(env) == 2
-    env.execute("few", mode="batch")
-    assert [[row["n"] for row in result] for result in results] == [[], [7] * 100]
 
 
 def test_ranges_come_of_a_sample_of_the_keys(
