@@ -69,33 +69,30 @@ class BarrierAligner:
         self._complete: dict[int, dict[int, list[Batch]]] = {}
         self._over: set[int] = set()
         self._passed: dict[int, int] = {}
-        self._newest = 0
+        self._newest = self._begun = 0
         self.blocked: frozenset[int] = frozenset()
         self.deadline = math.inf
         self.alignment_seconds = 0.0
 
     def on_announced(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """A barrier has come to the end of a channel's inbox. Returns the barriers whose snapshot is due now."""
-        if self.is_over(barrier.checkpoint):
-            return []
-        if barrier.mode is not CheckpointMode.UNALIGNED and barrier.alignment_timeout_ms is None:
-            return []
-        self._alignment(barrier, now)
+        if not self._is_stale(barrier.checkpoint):
+            self._alignment(barrier, now)
         return self._due(now)
 
     def on_barrier(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """The task has come to a barrier in a channel. Returns the barriers whose snapshot is due now."""
-        if barrier.checkpoint not in self._alignments and self._comes_no_more(barrier.checkpoint):
-            self._forget(barrier.checkpoint)
+        is_stale = self._is_stale(barrier.checkpoint)
         self._passed[channel] = barrier.checkpoint
         self._give_up_older(channel, barrier)
-        if self.is_over(barrier.checkpoint):
+        if is_stale:
             return self._due(now)
         alignment = self._alignment(barrier, now)
+        if not alignment.arrived and alignment.deadline == math.inf:
+            alignment.since = now
         if alignment.phase is Phase.OVERTAKING:
             self.met(channel, barrier.checkpoint)
-        else:
-            alignment.arrived.add(channel)
+        alignment.arrived.add(channel)
         return self._due(now)
 
     def on_end(self, channel: int, now: float) -> list[Barrier]:
@@ -208,6 +205,7 @@ class BarrierAligner:
         return keep_their_place <= alignment.arrived
 
     def _begin(self, alignment: _Alignment, now: float) -> None:
+        self._begun = alignment.barrier.checkpoint
         self.alignment_seconds = now - alignment.since
         if alignment.barrier.mode is CheckpointMode.UNALIGNED:
             alignment.phase = Phase.OVERTAKING
@@ -227,9 +225,12 @@ class BarrierAligner:
             elif alignment.phase is Phase.ALIGNING and channel not in alignment.arrived:
                 self._forget(checkpoint)
 
-    def _comes_no_more(self, checkpoint: int) -> bool:
-        """Whether a channel has brought a later barrier before that of the checkpoint."""
-        return any(self._passed.get(channel, 0) > checkpoint for channel in self._open)
+    def _is_stale(self, checkpoint: int) -> bool:
+        """Whether the checkpoint is over; so is one that is first heard of when a later one has begun or passed."""
+        latest = max([self._begun, *(self._passed.get(channel, 0) for channel in self._open)])
+        if checkpoint not in self._alignments and checkpoint < latest:
+            self._forget(checkpoint)
+        return self.is_over(checkpoint)
 
     def _finish(self, alignment: _Alignment) -> None:
         self._complete[alignment.barrier.checkpoint] = alignment.overtaken

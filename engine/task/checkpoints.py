@@ -247,8 +247,9 @@ class TaskCheckpoints:
         """The input has ended and the operators have emitted all: what is expected has no barrier to wait for."""
         self.input_ended = True
         for checkpoint in sorted(self._expected):
-            # If its barriers were dropped here, the other subtasks have captured another moment.
-            if not self._barriers.is_over(checkpoint):
+            # If its barriers were dropped here, the other subtasks have captured another moment. What sinks prepare for
+            # it behind a later one would be committed with that, and come again behind a restore.
+            if checkpoint > self._captured and not self._barriers.is_over(checkpoint):
                 self._begin_ended(self._expected[checkpoint])
 
     def _begin_ended(self, barrier: Barrier) -> None:

@@ -183,7 +183,7 @@ LIVE_MUTANTS = (
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
     Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 19),
     Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 12),
-    Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 6),
+    Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 74),
     Mutant(
         "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10
     ),

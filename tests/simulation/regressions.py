@@ -65,6 +65,11 @@ REGRESSIONS = (
         RESCALED,
     ),
     Regression(
+        "exchanges",
+        810169,
+        "at the end of its input a sink captured for checkpoints older than one it had captured for",
+    ),
+    Regression(
         "forgotten", 183080878, "a job that was being deployed was taken down, and was deployed behind that", RESCALED
     ),
 )

@@ -14,8 +14,8 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.scenarios import SCENARIOS
 
 MOST_SEEDS = 60
-MOST_STEPS = 8_000
-"""Jobs that are well have ended by then, and those that never end are found after an eighth of the time."""
+MOST_STEPS = 12_000
+"""Jobs that are well have ended by then, and those that never end are found after a fifth of the time."""
 
 
 def _first_failure(mutant: Mutant) -> Outcome | None:

@@ -55,7 +55,7 @@ COMPARED = {
     # Within one subtask: in which order barriers pass it, and what waits for which.
     "engine/exchange/outputs.py": 1,
     "engine/task/barriers.py": 6,
-    "engine/task/checkpoints.py": 8,
+    "engine/task/checkpoints.py": 9,
     "engine/task/input_gate.py": 2,
     "engine/task/source_head.py": 4,
     # What was measured of another attempt is forgotten.

@@ -135,6 +135,26 @@ def test_snapshots_are_due_in_the_order_of_their_checkpoints() -> None:
     assert tested.on_barrier(1, savepoint, 0) == [savepoint, later]
 
 
+def test_a_later_checkpoint_does_not_overtake_one_whose_barrier_waits_in_an_inbox() -> None:
+    savepoint, later, tested = Barrier(1), Barrier(2, UNALIGNED), aligner(2, overtakable=2)
+    assert tested.on_announced(0, savepoint, 0) == []
+    assert tested.on_announced(0, later, 0) == []
+    assert tested.on_barrier(0, savepoint, 3.0) == []
+    assert tested.on_barrier(1, savepoint, 4.0) == [savepoint, later]
+
+
+def test_a_checkpoint_that_is_first_heard_of_behind_a_later_one_is_given_up() -> None:
+    older, later, tested = Barrier(1, UNALIGNED), Barrier(2, UNALIGNED), aligner(2, overtakable=2)
+    assert tested.on_announced(0, later, 0) == [later]
+    assert tested.on_announced(1, older, 0) == []
+    assert tested.is_over(1)
+    assert tested.on_barrier(1, older, 0) == []
+    assert tested.awaited(2) == [0, 1]
+    tested.on_barrier(0, later, 0)
+    tested.on_barrier(1, later, 0)
+    assert tested.take_overtaken(2) == {}
+
+
 def test_an_older_checkpoint_that_may_become_unaligned_does_so_for_a_later_one() -> None:
     older, later = Barrier(1, alignment_timeout_ms=500), Barrier(2, UNALIGNED)
     tested = aligner(2, overtakable=2)

@@ -336,6 +336,14 @@ def test_a_checkpoint_that_was_given_up_is_not_captured_at_the_end() -> None:
     assert [capture.barrier.checkpoint for capture in running.step()] == [2]
 
 
+def test_a_checkpoint_older_than_one_that_was_captured_is_not_captured_at_the_end() -> None:
+    running = Running()
+    running.task.expect(Barrier(1))
+    running.put(0, Barrier(2), numbers([1]), END)
+    running.put(1, Barrier(2), END)
+    assert [capture.barrier.checkpoint for capture in running.step()] == [2]
+
+
 def test_a_task_that_had_finished_only_says_so_again() -> None:
     running = Running(credit=2)
     table = StateTable(Redistribution.SPLIT, pa.table({"sum": [6]}))
