@@ -131,9 +131,12 @@ def check_declared(name: str, results: Mapping[str, Kind], given: pa.Schema, mad
     for column, kind in results.items():
         declared = made.field(column).type
         if not _can_become(kind, declared, given):
+            found = shown(kind)
+            if isinstance(kind, (Text, Opaque)):
+                found += f", {given.field(kind.column).type},"
             raise GraphError(
-                f"compiled: {name}: {column!r} is {shown(kind)} and declared as {declared}; convert it in the "
-                "function, or declare another type"
+                f"compiled: {name}: {column!r} is {found} and declared as {declared}; convert it in the function, or "
+                "declare another type"
             )
 
 

@@ -20,12 +20,26 @@ from penstock.engine.checkpoint_config import (
 )
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import CheckpointCorruptError, FencedError, RestoreError, SinkNotReadyError, StateError
+from penstock.engine.errors import (
+    CheckpointCorruptError,
+    FencedError,
+    GraphError,
+    RestoreError,
+    SinkNotReadyError,
+    StateError,
+)
 from penstock.engine.graph.physical import PhysicalGraph
 
-TERMINAL_ERRORS: Final = (CheckpointCorruptError, RestoreError, StateError, FencedError, SinkNotReadyError)
-"""What is damaged, or does not fit, is so the next time too; who is fenced must do nothing more; and a job whose sinks
-cannot be made ready has not begun, so its user is told at once."""
+TERMINAL_ERRORS: Final = (
+    CheckpointCorruptError,
+    RestoreError,
+    StateError,
+    GraphError,
+    FencedError,
+    SinkNotReadyError,
+)
+"""What is damaged, or does not fit, is so the next time too, as is a mistake in a program that only its rows show; who
+is fenced must do nothing more; a job whose sinks cannot be made ready has not begun, and its user is told at once."""
 ATTEMPTS: Final = 1_000_000
 """More than a manager ever makes: attempts of a manager and of the one that replaced it never have the same number."""
 RETRY_SECONDS: Final = 1.0

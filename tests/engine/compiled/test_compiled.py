@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 import functools
 import math
@@ -389,3 +390,31 @@ def test_what_is_not_compiled_runs_as_plain_python_where_it_may(known: bool, cap
     assert list(stream.collect()) == [{"t": "a"}] * 4
     messages = [message for message in caplog.messages if "runs as plain Python, row by row" in message]
     assert [name in "".join(messages) for name in ("truth", "shouts", "whispers")] == [True] * 3
+
+
+class Passing(ps.ProcessFunction):
+    """Gives its rows, whose types nobody has declared."""
+
+    opened = 0
+
+    def open(self, ctx: object) -> None:
+        Passing.opened += 1
+
+    def process_element(self, row: dict[str, Any], ctx: object) -> Iterator[dict[str, Any]]:
+        yield row
+
+
+@ps.compiled
+def pass_on(row: dict[str, Any]) -> dict[str, Any]:
+    return {"at": row["at"]}
+
+
+def test_a_type_that_only_rows_show_to_be_wrong_is_named_and_ends_the_job_at_once() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1, restart=ps.fixed_delay(attempts=3, delay="0s"))
+    at = datetime.datetime(2024, 1, 1)
+    rows = env.from_collection([{"at": at}] * 2_000).process(Passing())
+    rows.map(pass_on, returns={"at": "timestamp[ms]"}).collect()
+    Passing.opened = 0
+    with pytest.raises(JobFailedError, match=r"'at' is the value of column 'at', timestamp\[us\], and declared as"):
+        env.execute("wrong")
+    assert Passing.opened == 1
