@@ -35,6 +35,8 @@ from penstock.engine.job.log import StimulusLog
 from penstock.engine.job.status import JobStatus
 
 _LOG = logging.getLogger(__name__)
+_PREPARE_SECONDS = 30.0
+"""So long the end of a job waits for sinks that are being made ready."""
 
 
 def now() -> ev.Moment:
@@ -221,10 +223,12 @@ class BrainShell:
     async def _take_down(self, at_once: bool) -> None:
         if at_once:
             self.execution.kill()
+        await self.execution.stop()
         if self._preparing is not None:
             # A thread cannot be cancelled, and the sinks may be another job's once this one has ended.
-            await asyncio.wait([self._preparing])
-        await self.execution.stop()
+            _, waits = await asyncio.wait([self._preparing], timeout=_PREPARE_SECONDS)
+            if waits:
+                _LOG.warning("a sink is still being made ready %.0f s behind the end of its job", _PREPARE_SECONDS)
         self.handle(ev.TakenDown())
 
     async def _write_end(self, write: say.WriteEnd) -> None:

@@ -34,6 +34,7 @@ def skip_notes() -> None:
     from ray._private import ray_logging as untyped
 
     ray_logging: Any = untyped
-    shown: Any = ray_logging.stderr_deduplicator
-    if shown.skip_re is None:
+    # It is no public part of Ray: where it has another form, the notes are shown.
+    shown: Any = getattr(ray_logging, "stderr_deduplicator", None)
+    if getattr(shown, "skip_re", _NOTES) is None:
         shown.skip_re = re.compile(_NOTES)

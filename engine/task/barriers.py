@@ -76,19 +76,19 @@ class BarrierAligner:
 
     def on_announced(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """A barrier has come to the end of a channel's inbox. Returns the barriers whose snapshot is due now."""
-        if not self._is_stale(barrier.checkpoint):
+        if not self._give_up_if_late(barrier.checkpoint):
             self._alignment(barrier, now)
         return self._due(now)
 
     def on_barrier(self, channel: int, barrier: Barrier, now: float) -> list[Barrier]:
         """The task has come to a barrier in a channel. Returns the barriers whose snapshot is due now."""
-        is_stale = self._is_stale(barrier.checkpoint)
+        is_over = self._give_up_if_late(barrier.checkpoint)
         self._passed[channel] = barrier.checkpoint
         self._give_up_older(channel, barrier)
-        if is_stale:
+        if is_over:
             return self._due(now)
         alignment = self._alignment(barrier, now)
-        if not alignment.arrived and alignment.deadline == math.inf:
+        if not alignment.arrived and barrier.mode is not CheckpointMode.UNALIGNED and alignment.deadline == math.inf:
             alignment.since = now
         if alignment.phase is Phase.OVERTAKING:
             self.met(channel, barrier.checkpoint)
@@ -225,8 +225,8 @@ class BarrierAligner:
             elif alignment.phase is Phase.ALIGNING and channel not in alignment.arrived:
                 self._forget(checkpoint)
 
-    def _is_stale(self, checkpoint: int) -> bool:
-        """Whether the checkpoint is over; so is one that is first heard of when a later one has begun or passed."""
+    def _give_up_if_late(self, checkpoint: int) -> bool:
+        """Give up what is first heard of when a later one has begun or passed; whether the checkpoint is over then."""
         latest = max([self._begun, *(self._passed.get(channel, 0) for channel in self._open)])
         if checkpoint not in self._alignments and checkpoint < latest:
             self._forget(checkpoint)

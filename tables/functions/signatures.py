@@ -143,8 +143,9 @@ _TYPE_OF_NULL: Final = {
 """What NULL is where nothing else says its type; for the others it has to be cast."""
 
 _LOOKED_AT: Final = 4_096
+"""So many values are looked at to see whether values repeat."""
 _FEW: Final = 7 / 8
-"""Of so many of these values at the most, finding out which are the same costs less than it saves."""
+"""Up to this share of distinct values among them, finding out which are the same costs less than it saves."""
 
 
 def accepts(parameter: str, given: SqlType) -> SqlType | None:
