@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ray.exceptions import RayActorError
 
+from penstock.actors import brain_shell
 from penstock.actors.brain_shell import BrainShell
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.errors import CheckpointError, ClusterError, RecordError, WorkerLostError
@@ -164,6 +165,25 @@ def test_a_job_that_is_cancelled_while_a_sink_is_made_ready_ends_behind_that() -
 
     assert run(use, execution, sink) == (False, JobStatus.CANCELLED, True)
     assert execution.calls == ["remove_old", "provide", "stop"]
+
+
+def test_a_sink_that_is_never_ready_holds_up_the_end_of_its_job_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(brain_shell, "_PREPARE_SECONDS", 0.01)
+    sink, execution = SlowSink(), FakeExecution()
+
+    async def use(shell: BrainShell) -> JobStatus:
+        await asyncio.to_thread(sink.asked.wait)
+        await shell.ask(ev.CancelJob())
+        status = (await shell.report).status
+        assert not sink.is_ready
+        sink.may_end.set()
+        return status
+
+    assert run(use, execution, sink) is JobStatus.CANCELLED
+    assert execution.calls == ["remove_old", "provide", "stop"]
+    assert "a sink is still being made ready" in caplog.text
 
 
 def test_what_a_job_refuses_is_raised_where_it_was_asked() -> None:
