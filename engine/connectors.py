@@ -219,6 +219,13 @@ class Source(ABC):
         """
         return None
 
+    def with_dictionaries(self) -> Source:
+        """This source, which gives texts as dictionaries where it has them so; `schema` says which.
+
+        Called where the reader of the rows takes both.
+        """
+        return self
+
     @property
     def datasets(self) -> Sequence[Dataset]:
         """What it reads, for lineage; by default nothing that has a name elsewhere."""

@@ -111,6 +111,12 @@ def parse_schema(declared: SchemaLike, where: str) -> pa.Schema:
     return plain_schema(pa.schema(fields), where)
 
 
+def without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """The same columns, those of dictionaries as their values."""
+    kinds = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema]
+    return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)], schema.metadata)
+
+
 def plain_schema(schema: pa.Schema, where: str) -> pa.Schema:
     """The same columns, all nullable and without metadata.
 

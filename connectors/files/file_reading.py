@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -72,6 +73,12 @@ class FileReading:
         if bad_records == "keep":
             _check_further(columns)
         return cls(known, columns, form, bad_records)
+
+    def with_dictionaries(self, names: AbstractSet[str]) -> FileReading:
+        """As this, but with these columns, which are texts, as dictionaries of int32."""
+        coded = pa.dictionary(pa.int32(), pa.string())
+        fields = [field.with_type(coded) if field.name in names else field for field in self.columns.schema]
+        return replace(self, columns=replace(self.columns, schema=pa.schema(fields)))
 
     @property
     def schema(self) -> pa.Schema:

@@ -6,6 +6,7 @@ file whose types differ is cast where no value changes by it, and refused where 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import pyarrow as pa
@@ -18,6 +19,9 @@ from penstock.engine.errors import RecordError
 from penstock.engine.schemas import plain_schema
 
 _CHUNK_ROWS: Final = 65_536
+_BLOCK_BYTES: Final = 1 << 20
+_CODED_BYTES: Final = 3
+"""Texts that take no more bytes than this each, before compression, are numbers of a dictionary in the file."""
 
 
 def infer_parquet_schema(path: str) -> pa.Schema:
@@ -37,6 +41,23 @@ def columns_of(path: str) -> dict[str, pa.DataType] | None:
     except (pa.ArrowException, OSError):
         return None
     return {field.name: field.type for field in schema} if len(set(schema.names)) == len(schema) else None
+
+
+def coded_texts(path: str) -> set[str]:
+    """The columns of texts that the file has as numbers of a dictionary; none where it cannot be read."""
+    try:
+        footer = pq.read_metadata(open_file(path))
+    except (pa.ArrowException, OSError):
+        return set()
+    groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+    sizes = Counter(
+        {
+            footer.schema.column(place).path: sum(group.column(place).total_uncompressed_size for group in groups)
+            for place in range(footer.num_columns)
+        }
+    )
+    texts = [field.name for field in footer.schema.to_arrow_schema() if pa.types.is_string(field.type)]
+    return {name for name in texts if 0 < sizes[name] <= _CODED_BYTES * footer.num_rows}
 
 
 def count_row_groups(path: str) -> int:
@@ -66,10 +87,16 @@ def parquet_chunks(path: str, row_group: int, columns: Columns, row: int = 0) ->
     Raises:
         RecordError: unreadable, a column is missing or new, or a value does not fit the source's type.
     """
-    with reading(path), open_file(path) as opened, pq.ParquetFile(opened, pre_buffer=is_url(path)) as file:
-        present = file.schema_arrow.names
+    with reading(path), open_file(path) as opened:
+        footer = pq.read_metadata(opened)
+        present = footer.schema.to_arrow_schema().names
         columns.check(path, present)
         names = columns.schema.names
+        coded = [field.name for field in columns.schema if pa.types.is_dictionary(field.type)]
+        # Of an object all columns are asked for at once, of a file block by block.
+        is_object = is_url(path)
+        block = 0 if is_object else _BLOCK_BYTES
+        file = pq.ParquetFile(opened, metadata=footer, pre_buffer=is_object, buffer_size=block, read_dictionary=coded)
         batches = file.iter_batches(
             batch_size=_CHUNK_ROWS,
             row_groups=[row_group],

@@ -18,7 +18,7 @@ from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.formats import FileFormat
 from penstock.connectors.files.listing import FilePath, find_paths, is_pattern, places_of
 from penstock.connectors.files.object_store import dataset_of, is_url
-from penstock.connectors.files.parquet_reader import columns_of, count_row_groups
+from penstock.connectors.files.parquet_reader import coded_texts, columns_of, count_row_groups
 from penstock.connectors.files.readers import BadRecords, ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
 from penstock.engine.connectors import (
@@ -33,7 +33,7 @@ from penstock.engine.connectors import (
 )
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
-from penstock.engine.schemas import SchemaLike
+from penstock.engine.schemas import SchemaLike, without_dictionaries
 
 __all__ = ["FilePath", "FileSource", "FileSplit"]
 
@@ -207,7 +207,7 @@ class FileSource(Source):
     def as_parquet(self) -> ParquetFiles | None:
         if self._files.format is not FileFormat.PARQUET or any(map(is_url, self._paths)):
             return None
-        wanted = {field.name: field.type for field in self.schema}
+        wanted = {field.name: field.type for field in without_dictionaries(self.schema)}
         for path in self._paths:
             present = columns_of(path)
             # What is cast, missing or too much is left to our own reader, which names the file.
@@ -216,6 +216,14 @@ class FileSource(Source):
             if len(present) > len(wanted) and not self._files.columns.declared:
                 return None
         return ParquetFiles(self._paths)
+
+    def with_dictionaries(self) -> FileSource:
+        """This source, with those texts as dictionaries that its first file has so; files of Parquet alone do."""
+        if self._files.format is not FileFormat.PARQUET:
+            return self
+        texts = {field.name for field in self.schema if pa.types.is_string(field.type)}
+        coded = texts & coded_texts(self._paths[0]) if texts else texts
+        return FileSource(self._paths, self._files.with_dictionaries(coded)) if coded else self
 
     @property
     def datasets(self) -> Sequence[Dataset]:

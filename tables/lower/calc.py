@@ -13,7 +13,7 @@ from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.tables.expressions import Expression
+from penstock.tables.expressions import Constant, Expression
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed
@@ -58,6 +58,7 @@ class Calc(Operator):
     def __init__(self, spec: CalcSpec) -> None:
         self._spec = spec
         self._watermark: int | None = None
+        self._literals: dict[Constant, pa.Array] = {}
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
@@ -79,7 +80,7 @@ class Calc(Operator):
 
     def _computed(self, batch: Batch, session: SessionValues) -> Batch:
         condition, expressions = self._spec.condition, self._spec.expressions
-        rows = Evaluation(batch.data.columns, batch.num_rows, session)
+        rows = Evaluation(batch.data.columns, batch.num_rows, session, self._literals)
         if condition is not None:
             mask = rows.mask(condition)
             if not mask.any():

@@ -7,7 +7,8 @@ that need it: in branches of CASE, and on the right of AND and OR.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +28,14 @@ from penstock.tables.expressions import (
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.functions.signatures import CallValues, SessionValues
-from penstock.tables.plan.expression_traits import is_fallible
+from penstock.tables.plan.expression_traits import is_fallible, is_repeatable
 from penstock.tables.types import Kind, arrow_type
 
 Mask = npt.NDArray[np.bool_]
+Numbers: TypeAlias = "npt.NDArray[np.integer[Any]]"
+
+_KEPT_BYTES: Final = 2 << 20
+"""The columns of longer literals are made anew for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +46,13 @@ class Evaluation:
         columns: of the input; those that no expression reads may be None.
         rows: how many rows.
         session: what functions may know.
+        literals: their columns, kept from batch to batch.
     """
 
     columns: Sequence[pa.Array | None]
     rows: int
     session: SessionValues
+    literals: dict[Constant, pa.Array] = field(default_factory=dict)
 
     def value(self, expression: Expression) -> pa.Array:
         """The expression's values, one a row.
@@ -53,13 +60,41 @@ class Evaluation:
         Raises:
             CastError, ZeroDivisionError, pa.ArrowInvalid, ValueError: a row has none.
         """
+        if isinstance(expression, InputColumn):
+            column = self.columns[expression.index]
+            assert column is not None, "columns that are read are there"
+            return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+        if isinstance(expression, Constant):
+            return self._constant(expression)
+        by_text = self._by_text(expression)
+        if by_text is None:
+            return self._computed(expression)
+        values, numbers = by_text
+        return values.take(pa.array(numbers))
+
+    def _by_text(self, expression: Expression) -> tuple[pa.Array, Numbers] | None:
+        """The values for each text of the one column that is read, which is a dictionary, and the number of each row's.
+
+        None where that is not so. The dictionary may have texts that are in no row: what may fail is not computed for
+        them.
+        """
+        if not any(isinstance(column, pa.DictionaryArray) for column in self.columns):
+            return None
+        read = columns_in(expression)
+        column = self.columns[min(read)] if len(read) == 1 else None
+        if not isinstance(column, pa.DictionaryArray) or len(column.dictionary) > self.rows:
+            return None
+        if is_fallible(expression) or not is_repeatable(expression):
+            return None
+        texts, numbers = column.dictionary, column.indices
+        if numbers.null_count:
+            numbers = numbers.fill_null(len(texts))
+            texts = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
+        columns = [texts if place in read else None for place in range(len(self.columns))]
+        return replace(self, columns=columns, rows=len(texts)).value(expression), numbers.to_numpy()
+
+    def _computed(self, expression: Expression) -> pa.Array:
         match expression:
-            case InputColumn():
-                column = self.columns[expression.index]
-                assert column is not None, "columns that are read are there"
-                return column
-            case Constant():
-                return self._constant(expression)
             case Conversion():
                 return self._converted(expression)
             case Conditional():
@@ -93,7 +128,13 @@ class Evaluation:
         kind = arrow_type(constant.type)
         if constant.value is None:
             return pa.nulls(self.rows, kind)
-        return pa.repeat(pa.scalar(constant.value, kind), self.rows)
+        kept = self.literals.get(constant)
+        if kept is None or len(kept) < self.rows:
+            kept = pa.repeat(pa.scalar(constant.value, kind), self.rows)
+            # Of floats, equal ones may differ: 0 has a sign.
+            if kept.nbytes <= _KEPT_BYTES and isinstance(constant.value, int | str | bytes):
+                self.literals[constant] = kept
+        return kept.slice(0, self.rows)
 
     def _converted(self, conversion: Conversion) -> pa.Array:
         operand = conversion.operand
@@ -128,21 +169,35 @@ class Evaluation:
         kind = arrow_type(conditional.type)
         rest = np.ones(self.rows, np.bool_)
         pieces: list[pa.Array] = []
-        places: list[npt.NDArray[np.int64]] = []
+        order, end = np.empty(self.rows, np.int64), 0
         for condition, value in (*conditional.branches, (None, conditional.default)):
-            read = (value,) if condition is None else (condition, value)
-            part = self.where(rest, *read) if not rest.all() else self
-            taken = np.ones(part.rows, np.bool_) if condition is None else part.mask(condition)
-            rows = np.flatnonzero(rest)[taken]
+            rows = np.flatnonzero(rest if condition is None else self._fulfil(condition, rest))
             if len(rows):
-                chosen = part.where(taken, value) if not taken.all() else part
-                pieces.append(chosen.value(value).cast(kind))
-                places.append(rows)
+                values, numbers = self._of_rows(value, rows)
+                pieces.append(values.cast(kind))
+                order[rows] = numbers + end
+                end += len(values)
                 rest[rows] = False
         if not pieces:
             return pa.array([], kind)
-        if len(pieces) == 1:
-            return pieces[0]
-        order = np.empty(self.rows, np.int64)
-        order[np.concatenate(places)] = np.arange(self.rows)
         return pa.concat_arrays(pieces).take(pa.array(order))
+
+    def _fulfil(self, condition: Expression, rest: Mask) -> Mask:
+        """Those of some rows for which a condition is true; it is computed for no others, where it may fail."""
+        if 2 * rest.sum() > self.rows and (rest.all() or not is_fallible(condition)):
+            return rest & self.mask(condition)
+        found = np.zeros(self.rows, np.bool_)
+        found[rest] = self.where(rest, condition).mask(condition)
+        return found
+
+    def _of_rows(self, value: Expression, rows: npt.NDArray[np.int64]) -> tuple[pa.Array, Numbers]:
+        """An expression's values for some rows, each once where that is known, and each row's number among them."""
+        if isinstance(value, Constant):
+            return replace(self, rows=1).value(value), np.zeros(len(rows), np.int64)
+        if (by_text := self._by_text(value)) is not None:
+            values, numbers = by_text
+            return values, numbers[rows]
+        taken = np.zeros(self.rows, np.bool_)
+        taken[rows] = True
+        part = self if len(rows) == self.rows else self.where(taken, value)
+        return part.value(value), np.arange(len(rows))

@@ -6,12 +6,14 @@ uids are those of the nodes as they are in the plan, so that state fits whatever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
 
 from penstock.engine.api.changelog import add_changelog
 from penstock.engine.api.streams import DataStream
 from penstock.engine.changelog import ChangelogMode
+from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
@@ -49,7 +51,7 @@ def lower_watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
 
 def lower_scan(lowering: Lowering, node: p.Scan) -> DataStream:
     """The rows of a table."""
-    return _scanned(lowering, node, node.columns)
+    return _scanned(lowering, node, node.columns, lambda source: source)
 
 
 def _read(lowering: Lowering, node: p.PlanNode, read: AbstractSet[int]) -> tuple[DataStream, Places]:
@@ -68,7 +70,7 @@ def _read(lowering: Lowering, node: p.PlanNode, read: AbstractSet[int]) -> tuple
             return lower_project(lowering, p.Project(node.input, expressions, columns)), places
     if isinstance(node, p.Scan) and _can_leave_out(lowering, node):
         with lowering.uids.of(node):
-            return _scanned(lowering, node, columns), places
+            return _scanned(lowering, node, columns, lambda source: source.with_dictionaries()), places
     return lowering.stream(node), _all(node)
 
 
@@ -77,8 +79,8 @@ def _can_leave_out(lowering: Lowering, node: p.Scan) -> bool:
     return isinstance(entry, CatalogTable) and lowering.connectors.leaves_out(entry.with_options(dict(node.options)))
 
 
-def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns) -> DataStream:
-    """The rows of a table, with these columns of it."""
+def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns, form: Callable[[Source], Source]) -> DataStream:
+    """The rows of a table, with these columns of it, in the form that their reader takes."""
     entry = lowering.catalog.find(node.table)
     if isinstance(entry, StreamTable):
         if entry.has_run:
@@ -95,7 +97,8 @@ def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns) -> DataStream
         )
     table = entry.with_options(dict(node.options))
     scanned = lowering.connectors.scan(table, columns)
-    stream = lowering.from_source(scanned.source, node.table)
+    is_plain = not scanned.stages and scanned.op is None
+    stream = lowering.from_source(form(scanned.source) if is_plain else scanned.source, node.table)
     for stage in scanned.stages:
         stream = in_order(stream._add(stage.spec, stage.schema))
     if scanned.op is not None:

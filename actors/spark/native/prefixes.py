@@ -36,6 +36,7 @@ from penstock.engine.exchange.partitioners import Global, Hash, Rebalance, Resca
 from penstock.engine.graph.physical import Exchange, OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
 from penstock.engine.operators.relational import EventTime, KeyTotals, Ordered, Steps, WindowPairs, WindowTotals
 from penstock.engine.operators.windows.window_aggregate import window_schema
+from penstock.engine.schemas import without_dictionaries
 from penstock.engine.windows.assigners import AlignedWindows
 from penstock.engine.windows.base import WindowAssigner
 from penstock.engine.windows.watermarks import ByClock, WatermarkStrategy
@@ -230,8 +231,9 @@ def _is_chain(task: TaskPlan, operators: int) -> bool:
 
 
 def _read(source: Source, files: ParquetFiles) -> ParquetRead:
-    readable = [one for one in source.schema if _is_readable(one.type) and not one.name.startswith("__")]
-    return ParquetRead(files.paths, pa.schema(readable), len(readable) == len(source.schema))
+    schema = without_dictionaries(source.schema)
+    readable = [one for one in schema if _is_readable(one.type) and not one.name.startswith("__")]
+    return ParquetRead(files.paths, pa.schema(readable), len(readable) == len(schema))
 
 
 def _is_readable(kind: pa.DataType) -> bool:

@@ -252,6 +252,20 @@ def test_other_parquet_types_are_cast_if_no_value_changes(tmp_path: Path) -> Non
         read_rows(FileSource.of(tmp_path, schema={"v": "int8"}))
 
 
+def test_texts_come_as_the_dictionaries_of_the_first_file(tmp_path: Path) -> None:
+    few = pa.table({"few": ["a", "b", None] * 200, "many": [f"text {n}" for n in range(600)], "n": range(600)})
+    for number, coded in enumerate((True, False)):
+        pq.write_table(few, tmp_path / f"{number}.parquet", use_dictionary=coded)
+    columns = {"few": "string", "many": "string", "n": "int64"}
+    plain = FileSource.of(tmp_path, schema=columns)
+    source = plain.with_dictionaries()
+    assert source.schema.field("few").type == pa.dictionary(pa.int32(), pa.string())
+    assert source.schema.field("many").type == pa.string()
+    assert read_table(source).cast(plain.schema) == read_table(plain) == pa.concat_tables([few, few])
+    assert source.as_parquet() == plain.as_parquet() is not None
+    assert FileSource.of(tmp_path / "1.parquet", schema=columns).with_dictionaries().schema == plain.schema
+
+
 def test_a_column_new_in_a_later_file_must_be_decided_on(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"w": [5], "v": [2]}), tmp_path / "b.parquet")

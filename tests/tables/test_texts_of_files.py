@@ -1,0 +1,61 @@
+"""Texts that a Parquet file has as numbers of a dictionary mean what texts mean that it has one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock import StreamEnvironment
+
+_TEXTS = ("apple", "Apple", "12", None, "", "a/b/c")
+_ROWS = 600
+_QUERIES = (
+    "SELECT n, t FROM f",
+    "SELECT n, LOWER(t), CHAR_LENGTH(t), SPLIT_INDEX(t, '/', 1) FROM f",
+    "SELECT n FROM f WHERE t = 'apple' OR t LIKE '%/%'",
+    "SELECT n, COALESCE(t, 'none'), t IS NULL FROM f WHERE n > 100",
+    "SELECT n, CASE WHEN t = '12' THEN CAST(t AS INT) WHEN n > 300 THEN CHAR_LENGTH(t) ELSE -1 END FROM f",
+    "SELECT n, CASE WHEN LOWER(t) = 'apple' THEN 'fruit' WHEN u = 'x' THEN t ELSE UPPER(u) END FROM f",
+    "SELECT n, CONCAT(t, u), t = u, NULLIF(t, u) FROM f",
+    "SELECT n, CAST(t AS INT) FROM f WHERE t = '12'",
+    "SELECT t, COUNT(*), MIN(u) FROM f GROUP BY t",
+    "SELECT a.n, a.t, b.u FROM f a JOIN f b ON a.t = b.t AND a.n = b.n",
+)
+
+
+def _answer(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=100)
+    env.sql(
+        "CREATE TABLE f (n BIGINT, t STRING, u STRING) "
+        f"WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'parquet')"
+    )
+    table = env.sql(query)
+    assert table is not None
+    held: list[tuple[Any, ...]] = []
+    for op, *values in (row.values() for row in table.to_changelog().collect()):
+        held.append(tuple(values)) if op in ("+I", "+U") else held.remove(tuple(values))
+    return sorted(held, key=repr)
+
+
+@pytest.mark.parametrize("query", _QUERIES)
+def test_queries_answer_the_same_however_texts_are_stored(tmp_path: Path, query: str) -> None:
+    numbers = range(_ROWS)
+    texts = [_TEXTS[n * 7 % len(_TEXTS)] for n in numbers]
+    table = pa.table({"n": numbers, "t": texts, "u": ["x" if n % 3 else "yz" for n in numbers]})
+    for folder, coded in (("coded", True), ("plain", False)):
+        (tmp_path / folder).mkdir()
+        pq.write_table(table, tmp_path / folder / "0.parquet", use_dictionary=coded)
+    found = _answer(tmp_path / "coded", query)
+    assert found
+    assert found == _answer(tmp_path / "plain", query)
+
+
+def test_a_literal_keeps_the_sign_of_its_zero(tmp_path: Path) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql("SELECT CAST(n AS DOUBLE) * -0e0, CAST(n AS DOUBLE) * 0e0 FROM (VALUES (1), (2)) AS t (n)")
+    assert table is not None
+    assert {repr(tuple(row.values())) for row in table.collect()} == {"(-0.0, 0.0)"}
