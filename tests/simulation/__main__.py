@@ -22,7 +22,7 @@ from rich.table import Table
 
 from penstock.testing.simulation import FaultRates, Outcome, Scenario, Sweep, simulate, sweep
 from tests.simulation.regressions import RESCALED, how_to_run
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import BRIEF, SCENARIOS
 
 _SHOWN = 5
 
@@ -34,10 +34,11 @@ def main(
     scenario: Annotated[str | None, typer.Option(help="Of this job alone; without it, the seed says which.")] = None,
     processes: Annotated[int, typer.Option(help="How many processes work at it.")] = os.cpu_count() or 1,
     rescales: Annotated[bool, typer.Option(help="Rescale often, and lose processes in the middle of it.")] = False,
+    brief: Annotated[bool, typer.Option(help="Jobs with two fifths of the rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures and failures as JSON.")] = False,
 ) -> None:
     """Run seeds of the deterministic simulation."""
-    scenarios = [one for one in SCENARIOS if scenario in (None, one.name)]
+    scenarios = [one for one in (BRIEF if brief else SCENARIOS) if scenario in (None, one.name)]
     if not scenarios:
         raise typer.BadParameter(f"there are {', '.join(one.name for one in SCENARIOS)}", param_hint="--scenario")
     first = random.randrange(1_000_000_000) if start is None else start

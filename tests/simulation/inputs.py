@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -145,9 +146,9 @@ def environment(chosen: random.Random, modes: Sequence[Mode] = EXACT) -> ps.Stre
     )
 
 
-def logs(chosen: random.Random, rows: int = 60, disorder: int = 0, keys: int = 5) -> list[Log]:
-    """Events of a few keys, 10 ms apart within each log, up to `disorder` ms out of order."""
-    return [
+def logs(chosen: random.Random, share: float = 1, rows: int = 60, disorder: int = 0, keys: int = 5) -> list[Log]:
+    """Events of a few keys, 10 ms apart within each log, up to `disorder` ms out of order; a share of each log."""
+    drawn = [
         [
             (
                 chosen.randrange(keys),
@@ -158,11 +159,12 @@ def logs(chosen: random.Random, rows: int = 60, disorder: int = 0, keys: int = 5
         ]
         for number in range(LOGS)
     ]
+    return [log[: math.ceil(rows * share)] for log in drawn]
 
 
-def hot_logs(chosen: random.Random) -> list[Log]:
+def hot_logs(chosen: random.Random, share: float) -> list[Log]:
     """As `logs`, first of many keys, then of a few: checkpoints hold little of what there is."""
-    many, few = logs(chosen, rows=30, keys=50), logs(chosen, keys=6)
+    many, few = logs(chosen, share, rows=30, keys=50), logs(chosen, share, keys=6)
     return [
         [*first, *((key, value, at + 300) for key, value, at in then)] for first, then in zip(many, few, strict=True)
     ]

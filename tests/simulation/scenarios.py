@@ -1,10 +1,14 @@
-"""The jobs of the simulation, each with what its sink must show, computed without an engine."""
+"""The jobs of the simulation, each with what its sink must show, computed without an engine.
+
+`share` says how much of its usual logs a job reads.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 import penstock as ps
 from penstock.engine.api.streams import DataStream
@@ -28,9 +32,9 @@ def _timed(env: ps.StreamEnvironment, written: list[list[Event]], disorder: int,
     return env.from_source(source(written), watermarks=strategy).uid(name)
 
 
-def sequences(sink: WarehouseSink, chosen: random.Random) -> Case:
+def sequences(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Every key's rows are numbered without a gap and without a repetition."""
-    written = logs(chosen)
+    written = logs(chosen, share)
     env = environment(chosen)
     keyed = env.from_source(source(written)).uid("logs").key_by("key")
     keyed.process(Numbered(), returns=NUMBERED).uid("numbered").sink_to(sink)
@@ -42,9 +46,9 @@ def sequences(sink: WarehouseSink, chosen: random.Random) -> Case:
     )
 
 
-def exchanges(sink: WarehouseSink, chosen: random.Random) -> Case:
+def exchanges(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Rows go round, are keyed, numbered, keyed otherwise, and numbered again."""
-    written = logs(chosen, rows=40)
+    written = logs(chosen, share, rows=40)
     env = environment(chosen)
     spread = env.from_source(source(written)).uid("logs").rebalance()
     mapped = spread.map(lambda row: {"key": row["key"]}, returns={"key": "int64"}).uid("mapped")
@@ -81,10 +85,10 @@ def _sessions(events: list[Event], gap: int) -> Iterator[tuple[int, int, int]]:
             yield key, start, value
 
 
-def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
+def windows(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Each window of each key comes once, with what plain Python computes for it."""
     disorder = chosen.choice([0, 15])
-    written = logs(chosen, disorder=disorder)
+    written = logs(chosen, share, disorder=disorder)
     env = environment(chosen)
     kind, size, slide = chosen.choice([("tumbling", 60, 60), ("sliding", 60, 20), ("session", 40, 0)])
     assigner = {
@@ -112,9 +116,9 @@ def windows(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("windows"), check)
 
 
-def bank(sink: WarehouseSink, chosen: random.Random) -> Case:
+def bank(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Transfers move money: the total stays in every committed epoch of aligned checkpoints, and in the end."""
-    written = logs(chosen, rows=40)
+    written = logs(chosen, share, rows=40)
     env = environment(chosen)
 
     def legs(row: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -168,9 +172,9 @@ class Postings(ps.KeyedProcessFunction):
         yield {"account": row["account"], "amount": row["amount"], "balance": balance}
 
 
-def connected(sink: WarehouseSink, chosen: random.Random) -> Case:
+def connected(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Two streams meet in one function, which numbers the rows of both."""
-    left, right = logs(chosen, rows=30), logs(chosen, rows=chosen.choice([5, 40]))
+    left, right = logs(chosen, share, rows=30), logs(chosen, share, rows=chosen.choice([5, 40]))
     env = environment(chosen)
     one = env.from_source(source(left)).uid("left").key_by("key")
     other = env.from_source(source(right)).uid("right").key_by("key")
@@ -187,10 +191,10 @@ def connected(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("connected"), check)
 
 
-def joined(sink: WarehouseSink, chosen: random.Random) -> Case:
+def joined(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Each pair of rows that are near in time comes once."""
     disorder = chosen.choice([0, 15])
-    left, right = logs(chosen, 25, disorder, keys=8), logs(chosen, 25, disorder, keys=8)
+    left, right = logs(chosen, share, 25, disorder, keys=8), logs(chosen, share, 25, disorder, keys=8)
     env = environment(chosen)
     one = _timed(env, left, disorder, "left").key_by("key")
     other = _timed(env, right, disorder, "right").key_by("key")
@@ -205,9 +209,9 @@ def joined(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("joined"), lambda warehouse: differences(warehouse.rows, columns, expected))
 
 
-def unequal_sources(sink: WarehouseSink, chosen: random.Random) -> Case:
+def unequal_sources(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """One source ends long before the other; both are united, windowed, and end up once in the sink."""
-    short, long = logs(chosen, rows=chosen.choice([1, 5])), logs(chosen)
+    short, long = logs(chosen, share, rows=chosen.choice([1, 5])), logs(chosen, share)
     env = environment(chosen)
     both = _timed(env, short, 0, "short").union(_timed(env, long, 0, "long"))
     counted = both.key_by("key").window(ps.tumbling("50ms")).aggregate(n=ps.count())
@@ -222,9 +226,9 @@ def unequal_sources(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("unequal sources"), check)
 
 
-def timers(sink: WarehouseSink, chosen: random.Random) -> Case:
+def timers(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Rows are held back until a timer of the clock, and then come once."""
-    written = logs(chosen)
+    written = logs(chosen, share)
     env = environment(chosen)
     delayed = _timed(env, written, 0).key_by("key").process(Delayed(), returns={"key": "int64", "value": "int64"})
     delayed.uid("delayed").sink_to(sink)
@@ -232,9 +236,9 @@ def timers(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("timers"), lambda warehouse: differences(warehouse.rows, ["key", "value"], expected))
 
 
-def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
+def totals(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Running totals: the last one of each key is the total."""
-    written = logs(chosen)
+    written = logs(chosen, share)
     env = environment(chosen)
     repeat = Repeated(chosen.choice(REPEATED))
     repeated = env.from_source(source(written)).uid("logs").flat_map(repeat, returns=EVENT)
@@ -257,9 +261,9 @@ def totals(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("totals"), check)
 
 
-def neighbours(sink: WarehouseSink, chosen: random.Random) -> Case:
+def neighbours(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Each subtask sends to some of the next task's alone, and some end long before others."""
-    written = [log[: chosen.choice([4, 20, 60])] for log in logs(chosen)]
+    written = [log[: chosen.choice([4, 20, 60])] for log in logs(chosen, share)]
     env = environment(chosen)
     spread = env.from_source(source(written)).uid("logs").rescale()
     spread.map(dict, returns=EVENT).uid("passed").sink_to(sink)
@@ -269,9 +273,9 @@ def neighbours(sink: WarehouseSink, chosen: random.Random) -> Case:
     )
 
 
-def many_keys(sink: WarehouseSink, chosen: random.Random) -> Case:
+def many_keys(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Running totals of so many keys that a checkpoint holds what has changed since the one before."""
-    written = hot_logs(chosen)
+    written = hot_logs(chosen, share)
     env = environment(chosen)
     keyed = env.from_source(source(written)).uid("logs").key_by("key")
     keyed.aggregate(n=ps.count(), total=ps.sum("value"), least=ps.min("value")).uid("totals").sink_to(sink)
@@ -293,9 +297,9 @@ def many_keys(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("many keys"), check)
 
 
-def forgotten(sink: WarehouseSink, chosen: random.Random) -> Case:
+def forgotten(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Rows of many keys are numbered, and each third one has its key forgotten, so that the next begins anew."""
-    written = hot_logs(chosen)
+    written = hot_logs(chosen, share)
     env = environment(chosen)
     keyed = env.from_source(source(written)).uid("logs").key_by("key")
     keyed.process(Forgotten(), returns=NUMBERED).uid("numbered").sink_to(sink)
@@ -304,11 +308,11 @@ def forgotten(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("forgotten"), lambda warehouse: differences(warehouse.rows, ["key", "number"], expected))
 
 
-def at_least_once(sink: WarehouseSink, chosen: random.Random) -> Case:
+def at_least_once(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Without alignment, each row comes at least once, and none that was not written."""
     written = [
         [(key, value, 1000 * number + n) for n, (key, value, _) in enumerate(log)]
-        for number, log in enumerate(logs(chosen))
+        for number, log in enumerate(logs(chosen, share))
     ]
     env = environment(chosen, ["at-least-once"])
     keyed = env.from_source(source(written)).uid("logs").key_by("key")
@@ -339,10 +343,11 @@ class Passed(ps.KeyedProcessFunction):
         yield {"key": row["key"], "at": row["at"], "number": number}
 
 
-def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
+def rules(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Rows wait in operator state for a rule, which is broadcast; all of them pass once, with the rule."""
     written = [
-        [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)] for number, log in enumerate(logs(chosen))
+        [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)]
+        for number, log in enumerate(logs(chosen, share))
     ]
     env = environment(chosen)
     events = env.from_source(source(written)).uid("logs").rebalance()
@@ -357,13 +362,13 @@ def rules(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("rules"), lambda warehouse: differences(warehouse.rows, ["value", "rule"], expected))
 
 
-def apart(sink: WarehouseSink, chosen: random.Random) -> Case:
+def apart(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
     """Parts that no channel connects, so that each restarts by itself: one numbers its rows, one hands them on."""
-    numbered = logs(chosen, rows=40)
+    numbered = logs(chosen, share, rows=40)
     # No two rows are alike.
     handed = [
         [(key, 1000 * number + n, at) for n, (key, _, at) in enumerate(log)]
-        for number, log in enumerate(logs(chosen, rows=chosen.choice([10, 40])))
+        for number, log in enumerate(logs(chosen, share, rows=chosen.choice([10, 40])))
     ]
     env = environment(chosen)
     keyed = env.from_source(source(numbered)).uid("numbered logs").key_by("key")
@@ -389,24 +394,24 @@ def apart(sink: WarehouseSink, chosen: random.Random) -> Case:
     return Case(env.program("apart"), check, check_drained)
 
 
-SCENARIOS = tuple(
-    Scenario(build.__name__, build)
-    for build in (
-        sequences,
-        windows,
-        bank,
-        connected,
-        exchanges,
-        joined,
-        unequal_sources,
-        timers,
-        totals,
-        at_least_once,
-        rules,
-        apart,
-        many_keys,
-        forgotten,
-        neighbours,
-    )
+_BUILDS = (
+    sequences,
+    windows,
+    bank,
+    connected,
+    exchanges,
+    joined,
+    unequal_sources,
+    timers,
+    totals,
+    at_least_once,
+    rules,
+    apart,
+    many_keys,
+    forgotten,
+    neighbours,
 )
+SCENARIOS = tuple(Scenario(build.__name__, build) for build in _BUILDS)
 """Seed s runs number s modulo their number."""
+BRIEF = tuple(Scenario(build.__name__, partial(build, share=0.4)) for build in _BUILDS)
+"""The same jobs with two fifths of the rows: a fault strikes more often for the time that it takes to run them."""
