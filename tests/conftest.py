@@ -26,9 +26,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What runs in Java here (Spark, Kafka) lives for minutes: to compile it well, and to collect its garbage by many
 # threads, costs more than that saves.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-# The machine's speed decides nothing in property tests. Their examples are others in each run: `make test` draws half
-# as many as is usual, `make test-all` twice as many (`--hypothesis-profile=long`).
-settings.register_profile("penstock", deadline=None, max_examples=50)
+# The machine's speed decides nothing in property tests. Their examples are others in each run: `make test` draws a
+# quarter of what is usual, `make test-all` twice as many (`--hypothesis-profile=long`).
+settings.register_profile("penstock", deadline=None, max_examples=25)
 settings.register_profile("long", deadline=None, max_examples=200)
 settings.load_profile("penstock")
 # As on Python 3.10, the oldest that is supported, the text of such a member is its name on each Python: what writes one

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.errors import ColumnTypeError, MissingColumnError
 from penstock.engine.ordering import SortKey, check_sort_keys, row_order
+from tests.draws import drawn
 
 DATABASE = duckdb.connect(config={"threads": 1})
 FLOATS = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 2.0, math.inf, math.nan])
@@ -92,7 +93,7 @@ def test_the_order_is_that_of_plain_python(
     assert row_order(arrays, keys).tolist() == sorted_rows(rows, descending)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.lists(st.tuples(st.none() | FLOATS, st.none() | TEXTS), max_size=25), st.booleans(), st.booleans())
 def test_the_order_is_that_of_duckdb(rows: list[tuple[Any, Any]], down_x: bool, down_s: bool) -> None:
     table = pa.table(

@@ -93,7 +93,7 @@ def test_rows_that_may_come_twice_are_counted(old: list[Any], new: list[Any]) ->
     assert found.unchanged == (before & after).total() if hasattr(before, "total") else True
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(*[st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 2), max_size=6)] * 2)
 def test_states_are_compared_as_dicts_are(old: dict[str, int], new: dict[str, int]) -> None:
     made = []

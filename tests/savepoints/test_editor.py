@@ -33,6 +33,7 @@ from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.savepoints.restore import load_task, plan_restore
 from penstock.savepoints.segments import write_file
 from penstock.savepoints.storage import open_blobs
+from tests.draws import drawn
 from tests.engine.helpers import RecordingCollector, local_environment
 from tests.savepoints.made import checkpoint, complete, totals
 
@@ -138,7 +139,7 @@ def keyed_rows(draw: st.DrawFn) -> tuple[str, dict[tuple[str, int], Any]]:
     return kind, draw(st.dictionaries(keys, values[kind], max_size=12))
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(keyed_rows(), st.sampled_from([1, 7, 128]))
 def test_what_was_written_is_read(given: tuple[str, dict[tuple[str, int], Any]], max_parallelism: int) -> None:
     kind, expected = given

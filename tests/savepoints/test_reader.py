@@ -24,6 +24,7 @@ from penstock.savepoints.content import sha256_of
 from penstock.savepoints.layout import StateKind, layout_of
 from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import BlobStore, open_blobs
+from tests.draws import drawn
 from tests.savepoints.made import GROUPS, checkpoint, complete, totals
 
 MakeUrl = Callable[[], str]
@@ -60,7 +61,7 @@ def test_rows_that_have_expired_are_not_there(memory_url: MakeUrl) -> None:
     assert savepoints.read(url).operator("totals").state("total").rows == 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(
     st.lists(st.dictionaries(st.sampled_from("abcdefgh"), st.none() | st.integers(0, 9)), min_size=1, max_size=4),
     st.integers(1, GROUPS),

@@ -17,6 +17,7 @@ from penstock.tables.catalog.texts import type_text
 from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.type_parser import parse_type
+from tests.draws import drawn
 
 _ORDERS = """
 CREATE TABLE orders (
@@ -95,7 +96,7 @@ _TYPES = st.recursive(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(_TYPES)
 def test_types_are_written_as_they_are_read(text: str) -> None:
     kind = parse_type(Cursor(SqlText(text)))

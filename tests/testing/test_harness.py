@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
 from penstock.testing.harness import Harness, Input, Timer
+from tests.draws import drawn
 
 CLICKS = Input({"user": "string", "at": "int64"}, event_time="at")
 SEEN = ps.OutputTag("seen", {"user": "string"})
@@ -138,7 +139,7 @@ def test_two_inputs_share_event_time_and_state() -> None:
         assert harness.take() == [{"id": 1, "seen": "timer"}]
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200_000)), max_size=30),
     st.integers(1, 7),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.metrics import OperatorMetrics, OutputStatistics, SubtaskMetrics
 from penstock.web.figures import Columns, Rates, Subtasks, Totals, rates_between
+from tests.draws import drawn
 
 COUNT = st.integers(0, 1_000_000)
 SECONDS = st.sampled_from([0.0, 0.25, 0.5, 2.0])
@@ -52,7 +53,7 @@ def rates_of(before: Totals | None, now: Totals, seconds: float) -> Rates:
     return Rates(*done, *(one / sum(spent) for one in spent))
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(subtasks(), subtasks(), st.sampled_from([0.0, 2.0]))
 def test_rates_are_those_of_each_by_itself(
     earlier: list[SubtaskMetrics], later: list[SubtaskMetrics], seconds: float

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock import Pattern, col
 from penstock.engine.errors import GraphError, PatternError, UserCodeError
 from penstock.engine.operators.matching import event_tests
+from tests.draws import drawn
 from tests.engine.compiled.test_random_programs import expressions
 from tests.engine.helpers import local_environment
 from tests.engine.operators.matching.match_job import MatchJob, row
@@ -43,7 +44,7 @@ def matches(first: Any, second: Any, rows: list[dict[str, Any]]) -> list[tuple[s
     return job.matches()
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(expressions("bool"), expressions("bool"), ROWS)
 def test_random_conditions_find_the_matches_of_plain_python(one: str, other: str, rows: list[dict[str, Any]]) -> None:
     first, second = function_of(one), function_of(other)

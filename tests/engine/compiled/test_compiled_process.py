@@ -126,7 +126,7 @@ class Sparse(Plain):
             yield {"k": row["k"], "total": self.total.value() or 0, "best": self.best.value() or 0.25, "label": label}
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(ROWS, st.sampled_from([2, 1000]))
 def test_states_without_a_default_are_those_of_plain_python(rows: list[dict[str, Any]], batch_rows: int) -> None:
     assert outcome(ps.compiled(Sparse), rows, batch_rows) == outcome(Sparse, rows, batch_rows)

@@ -16,6 +16,7 @@ from penstock import CountTrigger, cumulative, session, sliding, tumbling
 from penstock.engine.errors import GraphError, RecordError, UserCodeError
 from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS
 from penstock.engine.operators.windows.window import WindowOperator
+from tests.draws import drawn
 from tests.engine.window_driver import OperatorDriver, spec_of
 
 BATCHES = st.lists(
@@ -259,7 +260,7 @@ def shown(name: str, table: pa.Table) -> list[str]:
     return sorted(map(repr, rows))
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(
     st.sampled_from(list(FOLDS)),
     WINDOWS,

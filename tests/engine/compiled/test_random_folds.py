@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from penstock.engine.compiled.folding_program import FoldProgram
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from tests.draws import drawn
 from tests.engine.compiled.fold_programs import GIVEN, ROWS, added, aggregates, compiled, plain, reduces
 from tests.engine.compiled.keyed_programs import outcome
 
-SETTINGS = settings(max_examples=10, phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck))
+SETTINGS = settings(
+    max_examples=drawn(10), phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
+)
 FEW = settings(SETTINGS, max_examples=100, phases=[Phase.generate], derandomize=True, database=None)
 
 

@@ -29,7 +29,7 @@ from tests.engine.helpers import Row, local_environment
 
 pytestmark = pytest.mark.usefixtures("as_a_process_of_its_own")
 
-ROWS = 6_000
+ROWS = 2_000
 _INTERRUPTS = 500
 
 
@@ -87,7 +87,7 @@ def _program(folder: Path) -> StreamEnvironment:
 
 def test_a_job_that_is_interrupted_500_times_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     job = _program(tmp_path).submit()
-    moments = _Moments(seed=1, apart=300, most=_INTERRUPTS)
+    moments = _Moments(seed=1, apart=200, most=_INTERRUPTS)
     heard, more = 0, True
     while more:
         try:
@@ -104,11 +104,11 @@ def test_a_job_that_is_interrupted_500_times_goes_on_and_loses_nothing(tmp_path:
 @pytest.mark.parametrize("seed", range(10))
 def test_an_interrupt_at_any_moment_ends_the_job_of_a_call(seed: int, tmp_path: Path) -> None:
     env = _program(tmp_path)
-    moments = _Moments(seed, apart=30_000, most=1)
+    moments = _Moments(seed, apart=10_000, most=1)
     threads = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt), moments.interrupting():
         env.execute()
-    assert [name for name in os.listdir(tmp_path / "rows") if name.endswith(".inprogress")] == []
+    assert list(tmp_path.rglob("*.inprogress")) == []
     assert set(threading.enumerate()) <= threads
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -119,7 +119,7 @@ def test_who_is_told_to_end_ends_the_job_of_a_call_whole_and_keeps_its_newest_ch
 ) -> None:
     job = _program(tmp_path).submit("rows")
     job.checkpoint()
-    with pytest.raises(SystemExit) as ended, _Moments(seed, 30_000, 1, signal.SIGTERM).interrupting(), job.attached():
+    with pytest.raises(SystemExit) as ended, _Moments(seed, 10_000, 1, signal.SIGTERM).interrupting(), job.attached():
         job.wait()
     assert ended.value.code == 143
     assert [name for name in os.listdir(tmp_path / "rows") if name.endswith(".inprogress")] == []
@@ -242,7 +242,7 @@ def test_a_program_that_ends_by_its_own_handler_ends_its_job_whole(seed: int, tm
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("evicted"))
     job = _program(tmp_path).submit("rows")
     job.checkpoint()
-    with pytest.raises(SystemExit) as ended, _Moments(seed, 30_000, 1, signal.SIGTERM).interrupting(), job.attached():
+    with pytest.raises(SystemExit) as ended, _Moments(seed, 10_000, 1, signal.SIGTERM).interrupting(), job.attached():
         job.wait()
     assert ended.value.code == "evicted"
     assert job.status() is JobStatus.CANCELLED
@@ -253,7 +253,7 @@ def test_a_program_that_ends_by_its_own_handler_ends_its_job_whole(seed: int, tm
 def test_a_program_that_goes_on_when_it_is_told_to_end_has_its_job_go_on(tmp_path: Path) -> None:
     heard: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
-    with _Moments(0, 10_000, 20, signal.SIGTERM).interrupting():
+    with _Moments(0, 4_000, 20, signal.SIGTERM).interrupting():
         _program(tmp_path).execute("rows")
     assert len(heard) > 10, "those that come during one step are one"
     assert sorted(pq.read_table(tmp_path / "rows")["i"].to_pylist()) == list(range(ROWS))

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.connectors.datagen import DataGenSource, Sequence
 from penstock.engine.clock import ManualClock
 from penstock.recovery import checkpoints
+from tests.draws import drawn
 from tests.engine.helpers import Row, local_environment
 
 
@@ -74,7 +75,7 @@ def test_checkpoints_behind_a_live_rescale_of_a_source_wait_for_no_backlog_of_it
     target=st.sampled_from(["1ms", "100ms", "10s"]),
     parallelism=st.integers(1, 3),
 )
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 def test_no_result_depends_on_what_rows_cost(seed: int, costs: list[float], target: str, parallelism: int) -> None:
     clock = ManualClock()
 

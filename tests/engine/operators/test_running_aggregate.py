@@ -18,6 +18,7 @@ from penstock.engine.errors import StateError
 from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
+from tests.draws import drawn
 from tests.engine.helpers import RunningOperator, timed
 from tests.engine.state.saved import Saved, captured_snapshot, contents, snapshot_of
 
@@ -200,7 +201,7 @@ def test_the_last_update_of_a_key_is_its_value_however_rows_are_cut(rows: list[K
     assert final == {key: _model(rows, key) for key, _ in rows}
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(-9, 9))), max_size=6), st.booleans())
 def test_captures_add_up_to_the_snapshot(batches: list[list[KeyAndValue]], from_savepoint: bool) -> None:
     aggregates = {"rows": count(), "total": agg.sum("n"), "all": collect_list("n")}
@@ -256,7 +257,7 @@ AGGREGATES = {"rows": count(), "total": agg.sum("n"), "least": agg.min("n"), "al
 ROWS = st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | st.integers(-9, 9)), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(ROWS, ROWS, ROWS, st.booleans())
 def test_state_that_is_held_before_and_changed_is_that_of_the_checkpoint(
     before: list[KeyAndValue], since: list[KeyAndValue], later: list[KeyAndValue], has_list: bool

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.state.snapshot import OperatorSnapshot
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import ChangelogJob
 from tests.engine.state.saved import snapshot_of
 
@@ -39,7 +40,7 @@ def _sessions(rows: list[tuple[int, str | None]]) -> list[tuple[Any, ...]]:
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["a", "b", None])), max_size=5)
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(st.lists(st.tuples(ROWS, st.integers(0, 6)), max_size=6), st.integers(0, 6), st.booleans())
 def test_rows_come_with_the_sessions_that_they_are_in(
     steps: list[tuple[list[tuple[int, str | None]], int]], restart_at: int, apart: bool

@@ -13,6 +13,7 @@ import penstock as ps
 from penstock import EventTimeTrigger, WindowAssigner, cumulative, session, sliding, tumbling
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.windows.triggers import PurgingTrigger
+from tests.draws import drawn
 from tests.engine.helpers import Row
 from tests.engine.window_driver import Program, WindowDriver
 
@@ -102,7 +103,7 @@ def _rounded(row: Row) -> Row:
 @pytest.mark.parametrize("lateness", [0, 7])
 @pytest.mark.parametrize("batch_rows", [1, 100])
 @pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(steps=_STEPS)
 def test_both_paths_agree(windows: str, batch_rows: int, lateness: int, steps: list[Step]) -> None:
     if windows == "session" and batch_rows > 1:
@@ -113,7 +114,7 @@ def test_both_paths_agree(windows: str, batch_rows: int, lateness: int, steps: l
     assert by_row == by_batch
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(steps=_STEPS)
 def test_both_paths_agree_on_what_windows_with_gaps_emit(steps: list[Step]) -> None:
     windows = sliding("4ms", "10ms")
@@ -122,7 +123,7 @@ def test_both_paths_agree_on_what_windows_with_gaps_emit(steps: list[Step]) -> N
     assert by_row.emitted == by_batch.emitted
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(steps=_STEPS)
 def test_both_paths_agree_over_all_rows(steps: list[Step]) -> None:
     def make(general: bool) -> Program:
@@ -136,7 +137,7 @@ def test_both_paths_agree_over_all_rows(steps: list[Step]) -> None:
     assert by_row == run(make(general=False), steps, 1, general=False, keyed=False)
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(steps=_STEPS, batch_rows=st.sampled_from([2, 3, 100]))
 def test_how_rows_are_cut_into_batches_does_not_matter(steps: list[Step], batch_rows: int) -> None:
     def make(keyed: Any) -> Any:

@@ -12,6 +12,7 @@ from hypothesis.stateful import initialize, invariant, rule, run_state_machine_a
 from penstock.engine.state import changes, heap, timers
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import share
+from tests.draws import drawn
 from tests.engine.state.backends import GROUPS, KEYS, TTL_MS, Subtask
 from tests.engine.state.saved import Saved, captured_snapshot, contents, snapshot_of
 from tests.engine.state.test_backend_machine import Machine
@@ -73,7 +74,7 @@ def test_captures_add_up_to_snapshots(kind: str, monkeypatch: pytest.MonkeyPatch
     for module in (changes, heap, timers):
         monkeypatch.setattr(module, "are_most", lambda changed, entries: False)
     machine = type("MachineOfKind", (CapturingMachine,), {"kind": kind})
-    relaxed = settings(max_examples=6, stateful_step_count=50, suppress_health_check=list(HealthCheck))
+    relaxed = settings(max_examples=drawn(6), stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=relaxed)
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.errors import RecordError
 from penstock.engine.state.values import ValueForm, without_views
+from tests.draws import drawn
 
 WHERE = "operator 'tested', subtask 0"
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -106,7 +107,7 @@ def at_once(form: ValueForm, value: Any) -> Any:
         return RecordError
 
 
-@settings(max_examples=400)
+@settings(max_examples=drawn(400))
 @given(types(), VALUES)
 def test_any_value_becomes_what_a_snapshot_gives_back(kind: pa.DataType, value: Any) -> None:
     form = ValueForm("v", kind, WHERE)
@@ -147,7 +148,7 @@ def test_a_misfit_names_the_value_and_the_type() -> None:
     assert form.sought({"f0": 300}) is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100))
 @given(types(), VALUES)
 def test_a_copy_is_equal_and_shares_nothing_that_can_change(kind: pa.DataType, value: Any) -> None:
     form = ValueForm("v", kind, WHERE)

@@ -101,7 +101,7 @@ def test_a_restored_network_has_seen_each_row_exactly_once(mode: str, seed: int,
 
 
 @given(seed=st.integers(0, 2**32), modes=st.lists(st.sampled_from(EXACTLY_ONCE), min_size=2, max_size=4))
-@settings(max_examples=12)
+@settings(max_examples=drawn(12))
 def test_checkpoints_of_several_kinds_may_be_under_way_together(seed: int, modes: list[str]) -> None:
     check(Shape(), modes, seed)
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.task.pace import FIRST_ROWS, Pace
+from tests.draws import drawn
 
 MOST = 131_072
 TARGET = 0.1
@@ -42,7 +43,7 @@ def test_before_anything_is_known_a_slow_function_has_few_rows_before_it() -> No
 
 
 @given(st.floats(0.06, 10.0), st.floats(1e-7, 1e-3))
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 def test_a_fixed_cost_above_the_target_does_not_starve_a_task(fixed: float, each: float) -> None:
     """As of a service that is asked once for each batch: row by row it would be asked for ever."""
     pace = after(40, lambda rows: fixed + rows * each)

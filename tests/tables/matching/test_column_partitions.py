@@ -16,6 +16,7 @@ from penstock.engine.patterns.rows.syntax import shown
 from penstock.tables.lower.matching import column_partitions, operator
 from penstock.tables.lower.matching.column_partitions import runs_on_columns
 from penstock.tables.plan.row_references import RowMatch
+from tests.draws import drawn
 from tests.tables.matching.test_row_patterns import (
     found_at_once,
     found_in_steps,
@@ -25,7 +26,7 @@ from tests.tables.matching.test_row_patterns import (
     wanted,
 )
 
-_CASES = int(os.environ.get("PATTERNS", "60"))
+_CASES = int(os.environ.get("PATTERNS", drawn(60)))
 _MEASURES = (
     *("{}.v", "FIRST({}.v, 1)", "LAST({}.v, 1)", "v", "FIRST(v)", "COUNT({}.v)", "COUNT(*)", "CLASSIFIER()"),
     *("SUM({}.v)", "AVG({}.v)", "MIN({}.v)", "MAX(v)", "MATCH_ROWTIME()", "{}.k", "COUNT({}.v) + FIRST({}.v)"),

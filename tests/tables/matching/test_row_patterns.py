@@ -23,10 +23,11 @@ from penstock.engine.patterns.rows.syntax import (
 from penstock.tables.lower.base import schema_of
 from penstock.tables.lower.matching.operator import MatchRecognizeSpec
 from penstock.tables.plan.nodes import MatchRecognize, walk_plan
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import ChangelogJob
 from tests.tables.matching.definition import Holds, Meaning, Rows, moment
 
-_CASES = int(os.environ.get("PATTERNS", "60"))
+_CASES = int(os.environ.get("PATTERNS", drawn(60)))
 """`PATTERNS=2000` tries more; a case is a seed."""
 _NAMES = ("A", "B", "C")
 _ALONE = 3

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.changelog.conflicts import Conflict, ConflictSpec
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row, Table, changelogs
 
 SCHEMA = pa.schema({"k": pa.string(), "v": pa.int64()})
@@ -26,7 +27,7 @@ def _rows_of_keys(rows: list[Row]) -> dict[object, list[Row]]:
     return found
 
 
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 @given(batches=changelogs(ROWS), restart_at=st.integers(0, 8), conflict=st.sampled_from(Conflict))
 def test_each_watermark_leaves_one_of_the_rows_that_are_there(
     batches: list[list[Change]], restart_at: int, conflict: Conflict

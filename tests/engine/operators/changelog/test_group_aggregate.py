@@ -19,6 +19,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, StateError
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
+from tests.draws import drawn
 from tests.engine.helpers import local_environment
 from tests.engine.operators.changelog.jobs import (
     Change,
@@ -107,7 +108,7 @@ def check(
     aggregate.close()
 
 
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(changelogs(ROWS), st.integers(0, 6), st.sampled_from([ChangelogMode.RETRACT, ChangelogMode.UPSERT]))
 def test_groups_equal_those_of_duckdb_after_every_batch(
     batches: list[list[Change]], restart_at: int, emits: ChangelogMode
@@ -115,7 +116,7 @@ def test_groups_equal_those_of_duckdb_after_every_batch(
     check(job(emits=emits), batches, GROUPED, restart_at)
 
 
-@settings(max_examples=6)
+@settings(max_examples=drawn(6))
 @given(changelogs(ROWS), st.integers(0, 6))
 def test_without_keys_all_rows_are_one_group(batches: list[list[Change]], restart_at: int) -> None:
     check(job(()), batches, ALONE, restart_at)
@@ -128,7 +129,7 @@ def test_of_rows_that_stay_less_is_kept(batches: list[list[Change]], restart_at:
 
 
 @pytest.mark.parametrize("takes", [ChangelogMode.APPEND, ChangelogMode.RETRACT])
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(data=st.data(), restart_at=st.integers(0, 6))
 def test_what_goes_by_arrival_loses_the_oldest_of_equal_values(
     takes: ChangelogMode, data: st.DataObject, restart_at: int
@@ -148,7 +149,7 @@ def test_backends_restore_what_each_other_saved(
     check(job(backend=backends[0]), batches, GROUPED, restart_at, backends[1])
 
 
-@settings(max_examples=6)
+@settings(max_examples=drawn(6))
 @given(changelogs(ROWS), st.sets(st.integers(0, 8)))
 def test_a_checkpoint_of_changes_is_worth_one_of_all(batches: list[list[Change]], at: set[int]) -> None:
     aggregate, table = job(), Table()

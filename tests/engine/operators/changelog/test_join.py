@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInput, JoinKind
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
@@ -69,7 +70,7 @@ def check(
 
 
 @pytest.mark.parametrize("kind", list(JoinKind))
-@settings(max_examples=12)
+@settings(max_examples=drawn(12))
 @given(script=scripts(), restart_at=st.integers(0, 8), has_condition=st.booleans())
 def test_joins_equal_those_of_duckdb_after_every_batch(
     kind: JoinKind, script: list[tuple[int, list[Change]]], restart_at: int, has_condition: bool
@@ -88,14 +89,14 @@ def test_a_full_join_resumes_on_the_other_backend(
     check(join, script, sql(JoinKind.FULL, "l.k = r.id"), restart_at, backends[1])
 
 
-@settings(max_examples=10)
+@settings(max_examples=drawn(10))
 @given(scripts(), st.sampled_from([JoinKind.LEFT, JoinKind.ANTI]))
 def test_keys_may_be_told_to_meet_where_they_are_null(script: list[tuple[int, list[Change]]], kind: JoinKind) -> None:
     join = ChangelogJob(spec(kind, null_safe=(0,)), [LEFT, RIGHT], 2)
     check(join, script, sql(kind, "l.k IS NOT DISTINCT FROM r.id"), 2, "heap")
 
 
-@settings(max_examples=10)
+@settings(max_examples=drawn(10))
 @given(scripts(deletes=False), st.sampled_from([JoinKind.INNER, JoinKind.SEMI]))
 def test_of_rows_that_stay_the_result_stays(script: list[tuple[int, list[Change]]], kind: JoinKind) -> None:
     join = ChangelogJob(spec(kind, takes=ChangelogMode.APPEND, emits=ChangelogMode.APPEND), [LEFT, RIGHT], 2)
@@ -103,7 +104,7 @@ def test_of_rows_that_stay_the_result_stays(script: list[tuple[int, list[Change]
     assert {change for change, _ in join.log} <= {"+I"}
 
 
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(scripts())
 def test_without_keys_all_rows_meet(script: list[tuple[int, list[Change]]]) -> None:
     sides = JoinInput(LEFT, ()), JoinInput(RIGHT, ())

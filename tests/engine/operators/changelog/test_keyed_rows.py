@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.engine.operators.changelog.chains import Chains
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
 from penstock.engine.state.keys.identity import coded, decoded
+from tests.draws import drawn
 
 LAYOUT = RowsLayout(
     "rows", pa.schema({"k": pa.float64()}), pa.schema({"v": pa.list_(pa.int64())}), pa.schema({"n": pa.int64()})
@@ -27,7 +28,7 @@ def plain(key: float | None) -> object:
     return "nan" if key is not None and key != key else key
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.lists(st.tuples(st.booleans(), ROWS), max_size=25))
 def test_rows_agree_with_a_dict(steps: list[tuple[bool, tuple[float | None, tuple[int, ...] | None]]]) -> None:
     rows, model = KeyedRows(LAYOUT), dict[object, dict[object, int]]()

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row
 
 SCHEMA = pa.schema({"v": pa.list_(pa.int64()), "k": pa.int64()})
@@ -24,7 +25,7 @@ UPSERTS: st.SearchStrategy[list[list[Change]]] = st.lists(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=drawn(12))
 @given(
     backend=st.sampled_from(["heap", "heap", "rocksdb"]),
     batches=UPSERTS,

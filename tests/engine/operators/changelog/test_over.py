@@ -14,6 +14,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.frames import OverCall
 from penstock.engine.operators.changelog.over import FrameUnit, OverSpec
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import ChangelogJob, Row
 from tests.engine.operators.changelog.oracle import query
 
@@ -104,7 +105,7 @@ def rounded(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=[over for _, _, over, _ in FRAMES])
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(script=scripts())
 def test_results_equal_those_of_duckdb(
     frame: tuple[FrameUnit, int | None, str, dict[OverCall, str]], script: list[Any]

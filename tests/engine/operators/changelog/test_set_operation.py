@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.set_operation import SetOperation, SetOperationSpec
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
@@ -19,7 +20,7 @@ ROWS: st.SearchStrategy[Row] = st.tuples(st.sampled_from([1, 2, None]), st.sampl
 
 
 @pytest.mark.parametrize("operation", list(SetOperation))
-@settings(max_examples=10)
+@settings(max_examples=drawn(10))
 @given(data=st.data())
 def test_sets_equal_those_of_duckdb_after_every_batch(operation: SetOperation, data: st.DataObject) -> None:
     check(operation, data, "heap")

@@ -13,6 +13,7 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.top_n import Rank, Ties, TopNSpec, deduplication, upsert_materializer
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Materialised, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
@@ -46,7 +47,7 @@ def check(job: ChangelogJob, batches: list[list[Change]], wanted: str, restart_a
     job.close()
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(
     data=st.data(),
     takes=st.sampled_from([APPEND, RETRACT]),
@@ -67,7 +68,7 @@ def test_row_numbers_equal_those_of_duckdb_after_every_batch(
 
 
 @pytest.mark.parametrize("rank", [Rank.RANK, Rank.DENSE_RANK])
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(data=st.data(), takes=st.sampled_from([APPEND, RETRACT]), column=st.sampled_from([None, "n"]))
 def test_ranks_are_shared_by_equal_rows(
     rank: Rank, data: st.DataObject, takes: ChangelogMode, column: str | None
@@ -78,7 +79,7 @@ def test_ranks_are_shared_by_equal_rows(
     check(ChangelogJob(spec, [SCHEMA], 2), batches, wanted, data.draw(st.integers(0, 5)), 5 if column else 4)
 
 
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(st.data(), st.sampled_from([APPEND, RETRACT]), st.integers(0, 5))
 def test_top_rows_lie_in_rocksdb_as_well(data: st.DataObject, takes: ChangelogMode, restart_at: int) -> None:
     batches = data.draw(changelogs(ROWS, deletes=takes is RETRACT))
@@ -86,7 +87,7 @@ def test_top_rows_lie_in_rocksdb_as_well(data: st.DataObject, takes: ChangelogMo
     check(ChangelogJob(spec, [SCHEMA], 2, "rocksdb"), batches, sql("row_number", 1, 2), restart_at, 4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(
     st.lists(st.lists(ROWS, min_size=1, max_size=12), max_size=6),
     st.sampled_from([ORDER, ORDER[:1], (Order("id"), Order("p"))]),
@@ -107,7 +108,7 @@ def test_rows_that_only_come_say_what_rows_that_may_go_would_say(
         assert sorted(one, key=repr) == sorted(other, key=repr)
 
 
-@settings(max_examples=12)
+@settings(max_examples=drawn(12))
 @given(
     changelogs(ROWS, deletes=False),
     st.integers(0, 5),
@@ -151,7 +152,7 @@ def test_a_row_that_goes_and_comes_again_is_behind_its_equals_in_whatever_batch(
     assert job.materialised.rows == [first if ties is Ties.LAST_ARRIVED else other]
 
 
-@settings(max_examples=15)
+@settings(max_examples=drawn(15))
 @given(changelogs(ROWS), st.integers(0, 5))
 def test_a_sink_gets_the_last_row_that_came_for_its_key(batches: list[list[Change]], restart_at: int) -> None:
     job = ChangelogJob(

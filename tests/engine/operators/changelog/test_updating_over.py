@@ -15,6 +15,7 @@ from penstock.engine.operators.changelog.frames import OverCall
 from penstock.engine.operators.changelog.over import FrameUnit
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.updating_over import UpdatingOverSpec
+from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import Change, ChangelogJob, Row, Table, changelogs
 from tests.engine.operators.changelog.oracle import query
 
@@ -48,7 +49,7 @@ FRAMES = [
 
 
 @pytest.mark.parametrize("frame", FRAMES, ids=[frame[3] for frame in FRAMES])
-@settings(max_examples=8)
+@settings(max_examples=drawn(8))
 @given(data=st.data(), takes=st.sampled_from([ChangelogMode.APPEND, ChangelogMode.RETRACT]))
 def test_results_equal_those_of_duckdb_after_every_batch(
     frame: tuple[tuple[Order, ...], FrameUnit, int | None, str, dict[OverCall, str]],

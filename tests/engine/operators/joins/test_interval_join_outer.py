@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec, JoinTime
+from tests.draws import drawn
 from tests.engine.operators.joins.join_jobs import SIDES, JoinJob, Row, in_order, scripts
 
 
@@ -42,7 +43,7 @@ def _text(value: int | None) -> str | None:
     return None if value is None else f"r{value}"
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(
     scripts(),
     st.integers(-8, 8),

@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.operators.matching import match_spec
+from tests.draws import drawn
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.patterns.cases import Case, pattern_of
 from tests.engine.patterns.definition import Definition, Way
 
-_EXAMPLES: Final = int(os.environ.get("PATTERNS", "200"))
+_EXAMPLES: Final = int(os.environ.get("PATTERNS", drawn(200)))
 """`PATTERNS=2000` tries more."""
 _LETTERS: Final = "ABC"
 _WITHIN: Final = 12

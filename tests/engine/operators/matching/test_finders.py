@@ -19,10 +19,11 @@ from penstock.engine.operators.matching.match_spec import DROPPED
 from penstock.engine.patterns import machine
 from penstock.engine.patterns.compiler import compile_pattern
 from penstock.engine.patterns.limits import NO_LIMITS, MatchLimits, Overflow
+from tests.draws import drawn
 from tests.engine.operators.matching.match_job import MatchJob, row
 from tests.engine.patterns.cases import Case, pattern_of
 
-_EXAMPLES = int(os.environ.get("PATTERNS", "200"))
+_EXAMPLES = int(os.environ.get("PATTERNS", drawn(200)))
 """`PATTERNS=2000` tries more."""
 _LETTERS = "ABC"
 

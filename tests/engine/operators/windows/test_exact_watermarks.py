@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import DataStream, WatermarkStrategy, tumbling
 from penstock.engine.windows.watermarks import WatermarkGenerator
+from tests.draws import drawn
 from tests.engine.helpers import Row, local_environment
 
 LATE = ps.OutputTag("late")
@@ -78,7 +79,7 @@ ROWS = st.lists(
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=["on_event", "for_punctuated"])
 @pytest.mark.parametrize("windows", [_count, _process])
 @given(rows=ROWS)
-@settings(max_examples=12)
+@settings(max_examples=drawn(12))
 def test_batches_change_neither_results_nor_late_rows(
     rows: list[Row], strategy: WatermarkStrategy, windows: Callable[[DataStream], DataStream]
 ) -> None:

@@ -33,6 +33,7 @@ from penstock.engine.state.rocksdb import native as rocksdb_native
 from penstock.engine.state.rocksdb.backend import RocksDbBackend
 from penstock.engine.state.rocksdb.native import read_native
 from penstock.engine.state.snapshot import KEY_GROUP, StateTable, rows_of_groups
+from tests.draws import drawn
 from tests.engine.state.saved import snapshot_of
 
 KEYS = pa.schema([("k", pa.string()), ("n", pa.int64())])
@@ -96,7 +97,7 @@ writes = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 40)), max_size=25)
 
 
 @given(st.lists(writes, min_size=1, max_size=3))
-@settings(max_examples=10)
+@settings(max_examples=drawn(10))
 def test_files_and_tables_hold_what_was_held_at_the_barrier(batches: list[list[tuple[int, int]]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         job = Job(Path(directory, "state"))
