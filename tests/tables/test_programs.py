@@ -31,7 +31,7 @@ CLOCK = tuple(name for name, program in _PROGRAMS.items() if goes_by_clock(progr
 _RUN = sorted(_PROGRAMS.keys() - set(CLOCK) - OTHER.keys())
 _FAILING = [name for name in _RUN if any(step["step"] == "FailingSqlTestStep" for step in _PROGRAMS[name]["run"])]
 _WHOLE = [name for name in _RUN if name not in _FAILING]
-_LONG = pytest.mark.long("every fourth program; our own ones (test_own_programs.py), and random queries")
+_LONG = pytest.mark.long("the same by one subtask, or in every fourth program by three")
 
 
 def _run(env: StreamEnvironment, statement: str) -> None:
@@ -39,10 +39,17 @@ def _run(env: StreamEnvironment, statement: str) -> None:
     env.execute()
 
 
-@pytest.mark.parametrize("name", _WHOLE)
-def test_a_program_gives_what_it_gives_in_flink(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "parallelism"),
+    [
+        pytest.param(name, parallelism, marks=_LONG if (parallelism == 3) != (number % 4 == 0) else ())
+        for parallelism in (1, 3)
+        for number, name in enumerate(_WHOLE)
+    ],
+)
+def test_a_program_gives_what_it_gives_in_flink(name: str, parallelism: int, tmp_path: Path) -> None:
     program = _PROGRAMS[name]
-    before, after = run(program, tmp_path, parallelism=1)
+    before, after = run(program, tmp_path, parallelism)
     check(program, {"Before": before} if after is None else {"Before": before, "After": after})
 
 
@@ -51,16 +58,6 @@ def test_windows_of_the_clock_end_with_it(name: str, tmp_path: Path) -> None:
     program = _PROGRAMS[name]
     before, after = run_by_clock(program, tmp_path)
     check(program, {"Before": before, "After": after})
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name if number % 4 == 0 else pytest.param(name, marks=_LONG) for number, name in enumerate(_WHOLE)],
-)
-def test_parallelism_changes_nothing(name: str, tmp_path: Path) -> None:
-    program = _PROGRAMS[name]
-    before, after = run(program, tmp_path, parallelism=3)
-    check(program, {"Before": before} if after is None else {"Before": before, "After": after})
 
 
 @pytest.mark.parametrize("name", _FAILING)
