@@ -48,9 +48,9 @@ def _copying(add: Callable[..., None]) -> Callable[..., None]:
     return add_copy
 
 
-def _row_by_row(collect: Callable[..., None]) -> Callable[..., None]:
+def _by_rows(collect: Callable[..., None]) -> Callable[..., None]:
     def collect_rows(self: RouterEdge, batch: Batch) -> None:
-        assert all(batch.num_rows for _ in range(batch.num_rows))
+        assert all(batch.num_rows for _ in range(0, batch.num_rows, 10))
         collect(self, batch)
 
     return collect_rows
@@ -68,10 +68,10 @@ def _sending_at_once(add: Callable[..., None]) -> Callable[..., None]:
     ("owner", "method", "worsened", "grown"),
     [
         (ChannelBuffer, "add", _copying, {"allocated_bytes"}),
-        (RouterEdge, "collect", _row_by_row, {"calls"}),
+        (RouterEdge, "collect", _by_rows, {"calls"}),
         (ChannelBuffer, "add", _sending_at_once, {"messages", "steps"}),
     ],
-    ids=["a copy of each batch", "a call for each row", "a message for each batch"],
+    ids=["a copy of each batch", "a call for every tenth row", "a message for each batch"],
 )
 def test_what_makes_a_job_slower_is_noticed(
     monkeypatch: pytest.MonkeyPatch, owner: type, method: str, worsened: Callable[..., Any], grown: set[str]
