@@ -1,6 +1,6 @@
 """A driver that is told to end while its job runs: run by test_drivers.py, as a process of its own.
 
-Arguments: address of the cluster, folder, and whether to `resume` or to `begin`.
+Arguments: address of the cluster, and folder.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ import sys
 from pathlib import Path
 
 from penstock import FileSink, StreamEnvironment
+from penstock.job_folders import Resume
 from tests.actors.keyed_job import environment
 from tests.actors.paced import Paced
 
 ROWS = 3_000
 
 
-def main(address: str, folder: Path, resume: str) -> None:
+def run(env: StreamEnvironment, folder: Path, resume: Resume | None = None) -> None:
     """Write the numbers to files, slowly until there is the file `hurry`."""
-    env: StreamEnvironment = environment(folder / "checkpoints", 1, address=address)
     numbers = env.from_source(Paced(ROWS, 200, folder / "hurry"), "rows").uid("rows")
     numbers.sink_to(FileSink(folder / "out", "csv", mode="overwrite")).uid("out")
-    env.execute("evicted", resume="latest" if resume == "resume" else None)
+    env.execute("evicted", resume=resume)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    address, place = sys.argv[1], Path(sys.argv[2])
+    run(environment(place / "checkpoints", 1, address=address), place)

@@ -35,7 +35,7 @@ def environment(folder: Path | str, parallelism: int = 2, standbys: int = 0, **s
 
 def submit(
     env: StreamEnvironment,
-    name: str,
+    name: str | None,
     rows: int = 6000,
     rate: float = 1000,
     each: Callable[[int], int] = lambda n: n,

@@ -13,7 +13,7 @@ from penstock.engine.operators.base import OperatorContext
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
-ROWS = 100_000
+ROWS = 20_000
 BATCH = 500
 CREDITS = 3
 

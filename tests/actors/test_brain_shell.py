@@ -12,8 +12,9 @@ from ray.exceptions import RayActorError
 
 from penstock.actors import brain_shell
 from penstock.actors.brain_shell import BrainShell
+from penstock.actors.client_view import JobReport
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
-from penstock.engine.errors import CheckpointError, ClusterError, RecordError, WorkerLostError
+from penstock.engine.errors import CheckpointError, ClusterError, ConfigurationError, RecordError, WorkerLostError
 from penstock.engine.job import events as ev
 from penstock.engine.job.status import JobStatus
 from tests.actors.fakes import program_of
@@ -77,6 +78,13 @@ class SlowSink(Sink):
 
     def describe(self) -> str:
         return "slow"
+
+
+class LockedSink(SlowSink):
+    """Is never ready."""
+
+    def prepare(self) -> None:
+        raise ConfigurationError("the table is locked")
 
 
 def run(use: Callable[[BrainShell], Awaitable[Any]], execution: FakeExecution, *sinks: Sink) -> Any:
@@ -165,6 +173,16 @@ def test_a_job_that_is_cancelled_while_a_sink_is_made_ready_ends_behind_that() -
 
     assert run(use, execution, sink) == (False, JobStatus.CANCELLED, True)
     assert execution.calls == ["remove_old", "provide", "stop"]
+
+
+def test_a_sink_that_cannot_be_made_ready_ends_the_job_at_once() -> None:
+    async def use(shell: BrainShell) -> JobReport:
+        return await shell.report
+
+    execution = FakeExecution()
+    report = run(use, execution, LockedSink())
+    assert (report.status, "the table is locked" in str(report.error)) == (JobStatus.FAILED, True)
+    assert "deploy" not in execution.calls
 
 
 def test_a_sink_that_is_never_ready_holds_up_the_end_of_its_job_for_a_bounded_time(

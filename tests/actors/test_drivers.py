@@ -13,7 +13,8 @@ import pyarrow.csv as csv
 import pytest
 import ray
 
-from tests.actors.evicted import ROWS
+from tests.actors.evicted import ROWS, run
+from tests.actors.keyed_job import environment
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
@@ -38,7 +39,13 @@ def test_a_job_ends_with_its_driver(ending: signal.Signals) -> None:
 
 
 def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_path: Path) -> None:
-    with _evicted(tmp_path, "begin") as driver:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.actors.evicted", ray.get_runtime_context().gcs_address, str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "RAY_AUTH_MODE": "token"},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as driver:
         while not list(tmp_path.glob("out/part-*.csv")):
             assert driver.poll() is None
             threading.Event().wait(0.1)
@@ -50,19 +57,8 @@ def test_a_driver_that_is_told_to_end_leaves_what_its_job_is_resumed_from(tmp_pa
     assert 0 < len(shown) < ROWS
     assert list(tmp_path.glob("checkpoints/*/chk-*/manifest.json"))
     (tmp_path / "hurry").touch()
-    with _evicted(tmp_path, "resume") as driver:
-        assert driver.wait(timeout=120) == 0
+    run(environment(tmp_path / "checkpoints", 1, runtime="local"), tmp_path, resume="latest")
     assert _numbers(tmp_path / "out") == list(range(ROWS))
-
-
-def _evicted(folder: Path, how: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.actors.evicted", ray.get_runtime_context().gcs_address, str(folder), how],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "RAY_AUTH_MODE": "token"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def _numbers(folder: Path) -> list[int]:

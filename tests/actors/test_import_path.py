@@ -34,6 +34,7 @@ def test_the_path_is_there_before_what_needs_it(elsewhere: Path) -> None:
     assert sys.path.count(str(elsewhere)) == 1
 
 
+@pytest.mark.long("test_jobs.py: a function of such a module runs, and fails")
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster", "no_leak")
 def test_a_module_outside_the_script_s_folder_is_found_on_ray(elsewhere: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from pathlib import Path
@@ -24,7 +25,7 @@ from penstock.engine.errors import (
     WorkerLostError,
 )
 
-LONG = pytest.mark.long("smaller messages; larger ones: test_channels.py")
+LONG = pytest.mark.long("smaller messages: test_rows_go_from_process_to_process_...; larger ones: test_channels.py")
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
@@ -47,7 +48,8 @@ def test_running_and_windowed_aggregates_equal_those_of_the_local_runtime() -> N
     assert results("ray") == results("local")
 
 
-@pytest.mark.parametrize("batch_rows", [1_000, pytest.param(20_000, marks=LONG), pytest.param(100_000, marks=LONG)])
+@LONG
+@pytest.mark.parametrize("batch_rows", [20_000, 100_000])
 def test_rows_come_through_a_shuffle_however_large_their_messages_are(batch_rows: int) -> None:
     env = StreamEnvironment(parallelism=2, max_batch_rows=batch_rows)
     wanted = range(max(50_000, 2 * batch_rows))
@@ -79,13 +81,16 @@ def test_values_of_a_type_that_the_program_defines_come_through_a_shuffle() -> N
     assert sorted(rows.to_arrow().column("price").to_pylist()) == list(range(1_000))
 
 
-def test_a_failing_function_ends_the_job_with_its_place_its_row_and_its_traceback() -> None:
-    def divide(row: dict[str, int]) -> dict[str, float]:
-        return {"x": 1 / (row["n"] - 500)}
-
+def test_a_failing_function_of_a_module_that_the_driver_alone_finds_ends_the_job_with_its_row_and_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halves.py").write_text("def divide(row):\n    return {'x': 1 / (row['n'] - 500)}\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    divide = importlib.import_module("halves").divide
+    monkeypatch.delitem(sys.modules, "halves")
     env = StreamEnvironment(parallelism=1)
     numbers(env, 1000).map(divide).name("divider").collect()
-    with pytest.raises(JobFailedError, match=r"(?s)'divider', subtask \d.*'n': 500.*return \{\"x\": 1") as caught:
+    with pytest.raises(JobFailedError, match=r"(?s)'divider', subtask \d.*'n': 500.*return \{'x': 1") as caught:
         env.execute("fails")
     assert isinstance(caught.value.__cause__, UserCodeError)
     assert caught.value.__cause__.error == "ZeroDivisionError: division by zero"
@@ -104,6 +109,7 @@ class _FullDiskWriter(SinkWriter):
         raise OSError(28, "No space left on device")
 
 
+@pytest.mark.long("tests/engine/local/test_runtime.py; how an error ends a job on Ray: the test above")
 def test_an_error_of_the_sink_names_the_task() -> None:
     env = StreamEnvironment(parallelism=1)
     numbers(env, 10).sink_to(_FullDisk())
@@ -129,12 +135,15 @@ def test_cancel_ends_an_endless_job() -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere every message is a call")
 def test_rows_go_from_process_to_process_through_sockets_of_which_nothing_is_left() -> None:
-    env = StreamEnvironment(parallelism=2)
-    keyed = env.from_source(DataGenSource({"n": Sequence()}, rate=100)).key_by("n")
+    env = StreamEnvironment(parallelism=2, max_batch_rows=1_000)
+    keyed = env.from_source(DataGenSource({"n": Sequence()})).key_by("n")
     rows = iter(keyed.aggregate(rows=ps.count()).collect())
-    before = sockets()
+    before, missing = sockets(), set(range(10_000))
     job = env.submit("sockets")
-    next(rows)
+    while missing:
+        row = next(rows)
+        assert row["rows"] == 1
+        missing.discard(row["n"])
     # Each of two sources sends to each of two counting subtasks.
     assert len(sockets() - before) >= 4
     job.cancel()
@@ -147,6 +156,7 @@ def sockets() -> set[str]:
     return {line.split()[6] for line in lines if "@penstock-" in line and line.split()[5] == "03"}
 
 
+@pytest.mark.long("test_ray_blobs.py kills one; what a job does that may not restart: tests/engine/job/test_brain.py")
 def test_a_killed_worker_ends_the_job_at_once() -> None:
     def die(row: dict[str, int]) -> dict[str, int]:
         import os
@@ -180,6 +190,7 @@ def test_what_cannot_travel_is_refused_before_anything_starts() -> None:
         env.submit("lock")
 
 
+@pytest.mark.long("test_refused_jobs.py: a job that has no room beside another")
 def test_a_job_that_does_not_fit_the_cluster_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that this process had started itself could not grow, and would be refused at once.
     monkeypatch.setattr("penstock.actors.cluster.is_embedded", lambda: False)

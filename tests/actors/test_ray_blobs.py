@@ -45,17 +45,24 @@ def test_blobs_are_kept_listed_created_once_and_removed(blobs: RayBlobs) -> None
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster", "no_leak", "blobs")
-def test_a_job_with_a_process_that_is_stuck_recovers_from_the_object_store(tmp_path: Path) -> None:
+def test_standbys_take_the_place_of_a_process_that_died_and_of_one_that_is_stuck_from_the_object_store(
+    tmp_path: Path,
+) -> None:
     hurry = tmp_path / "hurry"
-    env = environment("unused", 1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
+    env = environment("unused", 1, standbys=1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
     env.configure({"heartbeat.timeout": "2s"})
-    job, updates = submit(env, "in the object store", rows=20_000, rate=800, hurry=hurry)
-    os.kill(subtask_pids(until_checkpoint(job))[1], signal.SIGSTOP)
-    info = until(job, lambda info: info.restarts == 1 and info.status is JobStatus.RUNNING)
-    assert "has not answered" in info.restart_history[0].cause
+    job, updates = submit(env, "in the object store", rows=6_000, rate=120, hurry=hurry)
+    # Ray's report knows no more of one that was killed.
+    faults = [(signal.SIGKILL, "was killed, or has crashed"), (signal.SIGSTOP, "has not answered")]
+    for number, (fault, cause) in enumerate(faults):
+        (standby,) = until(job, lambda info: len(info.standby_pids) == 1).standby_pids
+        os.kill(subtask_pids(until_checkpoint(job))[number], fault)
+        info = until(job, lambda info, wanted=number + 1: info.restarts == wanted and info.status is JobStatus.RUNNING)
+        assert subtask_pids(info)[number] == standby
+        assert cause in info.restart_history[number].cause
     hurry.touch()
     job.wait()
-    assert_exact(updates, 20_000)
+    assert_exact(updates, 6_000)
 
 
 def test_other_urls_are_those_of_lasting_storage(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from penstock.actors.client import RayJob
 from penstock.engine.checkpointing.store import Claim
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
 from penstock.engine.elements import Batch
-from penstock.engine.errors import CheckpointError, ConfigurationError, JobError, JobFailedError
+from penstock.engine.errors import CheckpointError, ClusterError, ConfigurationError, JobError, JobFailedError
 from penstock.engine.local.manager import JobFolder
 from penstock.job_folders import FRESH, job_folder
 from penstock.savepoints.store import FolderJobStore
@@ -73,8 +73,10 @@ def _same_name(env: StreamEnvironment) -> None:
 
 def _no_room(env: StreamEnvironment) -> None:
     job = env.submit("crowded")
-    with pytest.raises(JobFailedError, match="no room"):
+    with pytest.raises(JobFailedError, match=r"no room .* it needs 8 CPU; free in the cluster: ") as caught:
         job.wait()
+    assert isinstance(caught.value.__cause__, ClusterError)
+    assert not any(name in str(caught.value) for name in ("bundle_", "node:", "accelerator_type:", "memory"))
 
 
 def _no_storage(env: StreamEnvironment) -> None:
@@ -106,6 +108,7 @@ def test_a_job_that_is_refused_leaves_the_rows_of_the_one_that_runs(tmp_path: Pa
     job.cancel()
 
 
+@pytest.mark.long("test_brain_shell.py: what a manager does then")
 def test_a_sink_that_cannot_be_made_ready_ends_the_job_at_once(tmp_path: Path) -> None:
     env = _filled(environment(tmp_path, 1), Noting(tmp_path / "touched", "the table is locked"))
     with pytest.raises(JobFailedError, match="the table is locked"):

@@ -20,6 +20,7 @@ from tests.engine.api.test_bounded_savepoints import assert_in_mid_input, assert
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster", "no_leak")]
 
 
+@pytest.mark.long("tests/console/test_jobs.py asks for them on Ray, and stops; whether they are whole: the simulation")
 def test_savepoints_are_whole_and_a_stopped_job_ends_behind_its_own(tmp_path: Path) -> None:
     job, updates = submit(environment(tmp_path, 1), "savepoints", rows=100_000, rate=500)
     # Asked for at once, it waits until the job runs.
@@ -74,7 +75,7 @@ def test_bounded_results_wait_in_a_savepoint_and_come_once_from_the_job_that_goe
 
 def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sides(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
-    job, updates = submit(environment(tmp_path), "rescaled", rows=40_000, rate=200, hurry=hurry)
+    job, updates = submit(environment(tmp_path), "rescaled", rows=10_000, rate=100, hurry=hurry)
     until_checkpoint(job)
     live = ps.state("rescaled", "count", "accumulators")
     counted = 0
@@ -98,7 +99,7 @@ def test_rescaling_keeps_the_output_exact_and_state_can_be_asked_for_on_both_sid
     ]
     hurry.touch()
     job.wait()
-    assert_exact(updates, 40_000)
+    assert_exact(updates, 10_000)
     with pytest.raises(JobError, match=r"no job|has ended"):
         ps.state("rescaled", "count", "accumulators").get(3)
 

@@ -107,7 +107,14 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert jobs("info", "numbers_flow", "--json").document["restarts"] == 0
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
-    wait_for(jobs, "numbers_flow", "finished")
+    info = wait_for(jobs, "numbers_flow", "finished")["checkpoints"]
+    assert (info["latest"], info["latest_url"], info["savepoint_url"]) == (None, None, stopped)
+    assert [(one["kind"], one["url"]) for one in info["history"]][-1] == ("suspend", stopped)
+    shown = jobs("info", "numbers_flow").out
+    assert f"savepoint: {stopped}\n" in shown
+    assert f"\nstopped with savepoint {stopped}\n" in shown
+    assert "stopped with savepoint" in jobs("list").out
+    assert "chk-" not in shown
     assert jobs("run", "-d", "-p", "1", "-s", stopped, "numbers_flow.py:flow").code == 0
     wait_for(jobs, "numbers_flow", "running")
     drained = jobs("stop", "--drain", "--savepoint-path", "last", "numbers_flow")
@@ -183,6 +190,7 @@ def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Pat
     assert "no such model" in lost.document["error"]["message"]
 
 
+@pytest.mark.long("test_the_life_of_a_detached_job")
 def test_a_stopped_job_says_where_its_savepoint_is(jobs: Penstock, folder: Path) -> None:
     storage = f"-Dexecution.checkpointing.dir={folder}/checkpoints"
     assert jobs("run", "-d", "-p", "1", storage, "numbers_flow.py:flow").code == 0
@@ -245,6 +253,7 @@ def test_what_cannot_be_done_is_refused(jobs: Penstock) -> None:
     assert "cannot be detached" in printing.err
 
 
+@pytest.mark.long("the test below, of one that fails; tests/console/test_run.py, of one that ends")
 def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
     done = jobs("run", "--json", "-p", "1", "numbers_flow.py:printing")
     assert (done.code, done.document["status"]) == (0, "finished")

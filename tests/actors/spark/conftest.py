@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -26,7 +27,10 @@ Environment = Callable[[], StreamEnvironment]
 @pytest.fixture(scope="package")
 def printed_at_start(ray_cluster: None) -> Iterator[str]:
     """Starts Spark, and ends it after all: what the driver's Java has printed on standard error as it started."""
-    with nothing_left():
+    with nothing_left(), tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+        # Spark runs what has failed four times, each time in Python processes that import all anew.
+        Path(folder, "spark-defaults.conf").write_text("spark.task.maxFailures 2\n")
+        environment.setenv("SPARK_CONF_DIR", folder)
         with tempfile.TemporaryFile() as printed:
             own = os.dup(2)
             os.dup2(printed.fileno(), 2)

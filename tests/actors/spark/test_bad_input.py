@@ -36,12 +36,14 @@ def with_options(folder: Path, memory: str = "512m", **configuration: str) -> St
 
 
 def test_spark_that_no_node_has_room_for_leaves_nothing_and_may_be_tried_again(
-    spark: Environment, tmp_path: Path
+    ray_cluster: None, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     stop_spark()
     with nothing_left(), pytest.raises(ClusterError, match=r"no node .* has the memory of an executor, 9000g: .*lower"):
         run(with_options(tmp_path, memory="9000g"))
     assert not list(tmp_path.iterdir())
+    # The first of this folder's tests: only now Spark is started, once for all of them.
+    spark: Environment = request.getfixturevalue("spark")
     assert run(spark()) == [0, 1, 2]
 
 

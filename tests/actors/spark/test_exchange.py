@@ -36,7 +36,7 @@ def test_a_frame_is_a_stream_and_the_rows_of_a_stream_are_a_frame(local: StreamE
     assert sorted((row.id, row.k, row.ids) for row in again.collect()) == [(n, str(n % 3), [n]) for n in range(6)]
 
 
-@pytest.mark.parametrize("mode", ["streaming", "batch"])
+@pytest.mark.parametrize("mode", [pytest.param("streaming", marks=pytest.mark.long("in batch mode")), "batch"])
 def test_a_frame_that_is_large_comes_by_files(spark: Environment, tmp_path: Path, mode: Any) -> None:
     env = spark() if mode == "batch" else StreamEnvironment(parallelism=2, runtime="local", spark=OPTIONS)
     frame = env.spark_session().range(1000).selectExpr("id", f"timestamp'{AT:%Y-%m-%d %H:%M:%S.%f} UTC' at")
@@ -122,6 +122,7 @@ def test_saved_state_is_a_frame_that_the_executors_read(local: StreamEnvironment
         assert len(found) == len(expected) == 50
 
 
+@pytest.mark.long("the test above; how damage is found and told: tests/savepoints")
 def test_a_damaged_file_of_state_is_named(local: StreamEnvironment, tmp_path: Path) -> None:
     total = ps.ValueStateDescriptor("total", "int64")
     made = savepoints.bootstrap(str(tmp_path / "made"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -20,6 +20,7 @@ from penstock.engine.functions import (
     Row,
     RuntimeContext,
 )
+from penstock.engine.job.handle import JobHandle
 from tests.actors.spark.conftest import Environment, on_spark
 
 pytestmark = on_spark
@@ -151,15 +152,33 @@ def test_windows(spark: Environment) -> None:
     same_in_both_modes(spark, build)
 
 
-def test_no_row_is_late_in_batch_mode(spark: Environment) -> None:
+class Ran(NamedTuple):
+    """A job, and its results by name."""
+
+    job: JobHandle
+    results: Results
+
+
+@pytest.fixture(scope="module")
+def ran(spark: Environment) -> Ran:
+    """One job of all that the tests which ask for it build: for each a job would take seconds."""
     env = spark()
+    env.configure({"penstock.max-batch-rows": 7})
+    results = {**late_rows(env), **scaled(env), **in_order(env), **running(env)}
+    return Ran(env.execute("several", mode="batch"), results)
+
+
+def late_rows(env: StreamEnvironment) -> Results:
     # In streaming mode this strategy would drop every row that is behind another.
     stream = numbers(env).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
     windowed = stream.key_by("k").window(ps.tumbling("1s")).side_output_late_data(LATE).aggregate(rows=ps.count())
-    late, on_time = windowed.get_side_output(LATE).collect(), windowed.collect()
-    job = env.execute("late", mode="batch")
+    return {"late": windowed.get_side_output(LATE).collect(), "on time": windowed.collect()}
+
+
+def test_no_row_is_late_in_batch_mode(ran: Ran) -> None:
+    late, on_time = ran.results["late"], ran.results["on time"]
     assert (late.to_arrow().num_rows, sum(row["rows"] for row in on_time)) == (0, 60)
-    assert job.metrics().late_rows == 0
+    assert ran.job.metrics().late_rows == 0
 
 
 @pytest.mark.long("tests/parity/test_local.py runs them in such stages, test_parity.py on Spark")
@@ -263,13 +282,14 @@ class Scale(ps.BroadcastProcessFunction):
         ctx.get_broadcast_state(FACTORS).put("all", row["m"])
 
 
-def test_broadcast_rows_without_timestamps_are_known_before_the_others_come(spark: Environment) -> None:
-    env = spark()
+def scaled(env: StreamEnvironment) -> Results:
     stream = env.from_collection([{"n": n} for n in range(10)])
     rules = env.from_collection([{"m": 7}]).broadcast(FACTORS)
-    result = stream.connect(rules).process(Scale, returns={"n": "int64"}).collect()
-    env.execute("rules", mode="batch")
-    assert sorted(row["n"] for row in result) == [7 * n for n in range(10)]
+    return {"scaled": stream.connect(rules).process(Scale, returns={"n": "int64"}).collect()}
+
+
+def test_broadcast_rows_without_timestamps_are_known_before_the_others_come(ran: Ran) -> None:
+    assert sorted(row["n"] for row in ran.results["scaled"]) == [7 * n for n in range(10)]
 
 
 class Seen(ps.KeyedProcessFunction):
@@ -285,24 +305,27 @@ class Seen(ps.KeyedProcessFunction):
             yield {"times": ",".join(map(str, times))}
 
 
-def test_rows_of_a_key_come_in_the_order_of_their_timestamps(spark: Environment) -> None:
-    env = spark()
-    seen = (
-        numbers(env).rebalance().map(lambda row: row).key_by("k").process(Seen, returns={"times": "string"}).collect()
-    )
-    env.execute("order", mode="batch")
-    rows = [[int(time) for time in row["times"].split(",")] for row in seen]
+def in_order(env: StreamEnvironment) -> Results:
+    keyed = numbers(env).rebalance().map(lambda row: row).key_by("k")
+    return {"seen": keyed.process(Seen, returns={"times": "string"}).collect()}
+
+
+def test_rows_of_a_key_come_in_the_order_of_their_timestamps(ran: Ran) -> None:
+    rows = [[int(time) for time in row["times"].split(",")] for row in ran.results["seen"]]
     assert len(rows) == 3
     assert rows == [sorted(times) for times in rows]
 
 
-def test_running_results_come_once_a_key(spark: Environment) -> None:
-    env = spark()
-    env.configure({"penstock.max-batch-rows": 7})
+def running(env: StreamEnvironment) -> Results:
     keyed = numbers(env).key_by("k")
-    totals = keyed.aggregate(total=ps.sum("n"), rows=ps.count()).collect()
-    reduced = keyed.reduce(lambda a, b: {**a, "n": a["n"] + b["n"]}).collect()
-    env.execute("running", mode="batch")
+    return {
+        "totals": keyed.aggregate(total=ps.sum("n"), rows=ps.count()).collect(),
+        "reduced": keyed.reduce(lambda a, b: {**a, "n": a["n"] + b["n"]}).collect(),
+    }
+
+
+def test_running_results_come_once_a_key(ran: Ran) -> None:
+    totals, reduced = ran.results["totals"], ran.results["reduced"]
     expected = {key: sum(n for n in range(60) if "abc"[n % 3] == key) for key in "abc"}
     assert sorted((row["k"], row["total"], row["rows"]) for row in totals) == [(k, v, 20) for k, v in expected.items()]
     assert sorted((row["k"], row["n"]) for row in reduced) == list(expected.items())
