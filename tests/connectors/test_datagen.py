@@ -25,6 +25,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SplitOrder, Wait
 from penstock.engine.errors import ConfigurationError, RecordError, UserCodeError
 from tests.connectors.reading import context, read_rows, read_table
+from tests.draws import drawn
 
 MASK = 2**64 - 1
 ALL_FIELDS: dict[str, Any] = {
@@ -58,7 +59,7 @@ def _splitmix(seed_word: int, row: int) -> int:
     return z ^ (z >> 31)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(
     rows=st.integers(0, 200),
     parallelism=st.integers(1, 9),
@@ -217,7 +218,7 @@ def test_rate_gives_what_is_due_and_honours_max_rows() -> None:
     assert answer == Wait(1.1)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(rate=st.floats(1e-3, 1e7), start=st.floats(0, 1e7), step=st.integers(1, 4))
 def test_waiting_until_the_answer_always_gives_a_row(rate: float, start: float, step: int) -> None:
     clock = ManualClock()

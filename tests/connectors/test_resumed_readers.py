@@ -22,6 +22,7 @@ from penstock.connectors.files.source import FileSource
 from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, Position, Source, SourceReader, Wait, row_of, row_position
 from penstock.engine.errors import RestoreError
+from tests.draws import drawn
 
 ROWS = 57
 CONTEXT = ConnectorContext("source", 0, 1, ManualClock())
@@ -65,7 +66,7 @@ def ids_of(source: Source, parallelism: int) -> list[str]:
 
 
 @given(max_rows=st.integers(1, 20), pieces=st.lists(st.integers(0, 9), min_size=1, max_size=6))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_a_collection_goes_on_at_any_row(max_rows: int, pieces: list[int]) -> None:
     tables = [pa.table({"n": pa.array(range(size), pa.int64())}) for size in pieces]
     source = CollectionSource.of(pa.concat_tables(tables))
@@ -74,7 +75,7 @@ def test_a_collection_goes_on_at_any_row(max_rows: int, pieces: list[int]) -> No
 
 
 @given(max_rows=st.integers(1, 20), parallelism=st.integers(1, 4))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_a_generator_goes_on_at_any_row(max_rows: int, parallelism: int) -> None:
     source = DataGenSource({"n": Sequence(), "r": RandomInt(0, 100)}, rows=ROWS)
     check_all_positions(source, parallelism, max_rows)

@@ -20,6 +20,8 @@ from penstock.recovery import checkpoints, fixed_delay
 from tests.connectors.elasticsearch.index import Index
 from tests.connectors.http.servers import answer, serve
 from tests.connectors.reading import context
+from tests.draws import drawn
+from tests.large import LARGE
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 
@@ -47,7 +49,7 @@ def _write(sink: ElasticsearchSink, columns: Any, kinds: Sequence[int] | None = 
 changes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers()), max_size=12)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(32), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=changes, again=st.integers(0, 12), busy=st.integers(0, 3), busy_requests=st.integers(0, 2))
 def test_each_id_has_its_last_row_also_where_rows_are_written_again(
     cluster: tuple[str, Index], changes: list[tuple[int, int, int]], again: int, busy: int, busy_requests: int
@@ -181,7 +183,8 @@ def test_an_index_that_is_full_and_a_user_who_may_not_write(cluster: tuple[str, 
         _write(sink, {"k": [1]})
 
 
-def test_a_document_of_fifty_megabytes(cluster: tuple[str, Index]) -> None:
+@LARGE
+def test_a_large_document(cluster: tuple[str, Index], large: int) -> None:
     url, index = cluster
-    _write(ElasticsearchSink(url, "clicks", id="k"), {"k": [1, 2], "v": ["x" * (50 << 20), "y"]})
-    assert [len(document["v"]) for document in index.documents.values()] == [50 << 20, 1]
+    _write(ElasticsearchSink(url, "clicks", id="k"), {"k": [1, 2], "v": ["x" * large, "y"]})
+    assert [len(document["v"]) for document in index.documents.values()] == [large, 1]

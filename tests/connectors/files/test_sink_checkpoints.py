@@ -34,6 +34,7 @@ from penstock.engine.job.status import JobStatus
 from penstock.engine.local.manager import LocalManager
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.savepoints.store import FolderJobStore
+from tests.draws import drawn
 
 ROWS = 60
 
@@ -162,7 +163,7 @@ def _manager(folder: Path, sink: WatchedSink, parallelism: int, seed: int, mode:
     return LocalManager(program, ManualClock(), random.Random(seed), JobFolder(store, "files"))
 
 
-@settings(max_examples=6)
+@settings(max_examples=drawn(6))
 @given(
     kind=st.sampled_from(["json", "csv", "parquet"]),
     max_bytes=st.sampled_from([None, 40]),
@@ -242,6 +243,7 @@ import os, signal, sys
 from pathlib import Path
 from penstock import FileSink
 from tests.connectors.files.test_sink_checkpoints import _build, _environment
+from tests.draws import drawn
 def killed(row):
     if row["i"] == 45:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -21,6 +21,8 @@ from penstock.connectors.files import csv_reader, json_reader
 from penstock.connectors.files.source import FileSource
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.reading import context, read_batches, read_rows, read_table
+from tests.draws import drawn
+from tests.large import LARGE
 
 TABLE = pa.table({"id": range(100), "name": [f"n{i}" if i % 7 else None for i in range(100)]})
 ROWS = TABLE.to_pylist()
@@ -125,8 +127,9 @@ def test_an_empty_parquet_file_has_no_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "json"])
-def test_a_record_of_fifty_megabytes(tmp_path: Path, kind: str) -> None:
-    big = b"x" * 50_000_000
+@LARGE
+def test_a_large_record(tmp_path: Path, kind: str, large: int) -> None:
+    big = b"x" * large
     content = {
         "csv": b'id,name\n1,a\n2,"' + big + b'"\n3,b\n',
         "json": b'{"id":1,"name":"a"}\n{"id":2,"name":"' + big + b'"}\n{"id":3,"name":"b"}',
@@ -352,7 +355,7 @@ def test_csv_header_problems(tmp_path: Path) -> None:
         FileSource.of(path)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(40))
 @given(
     rows=st.lists(
         st.tuples(st.none() | st.integers(-5, 5), st.none() | st.text('ab",\n \r', max_size=90)), max_size=12

@@ -25,6 +25,7 @@ from penstock.engine.clock import Clock, ManualClock
 from penstock.engine.connectors import Source, TransactionalSink
 from penstock.testing.connector_suite import Rows, SourceSuite, TransactionalSinkSuite
 from tests.connectors.reading import read_table
+from tests.draws import drawn
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -78,7 +79,7 @@ class TestFiles(SourceSuite):
     """Three files of uneven lengths."""
 
     seeds = (1,)
-    most_positions = 6
+    most_positions = drawn(6)
 
     @pytest.fixture(
         autouse=True,
@@ -107,7 +108,7 @@ class TestWatchedFiles(SourceSuite):
     """Five files, of which each reader has some."""
 
     seeds = (1,)
-    most_positions = 6
+    most_positions = drawn(6)
 
     @pytest.fixture(autouse=True, params=["folder json", pytest.param("bucket parquet", marks=LONG)])
     def _files(self, request: pytest.FixtureRequest) -> None:
@@ -148,7 +149,7 @@ SELDOM = {
 
 class TestFileSink(TransactionalSinkSuite):
     seeds = (1,)
-    most_crashes = 6
+    most_crashes = drawn(6)
 
     @pytest.fixture(
         autouse=True, params=[pytest.param(name, marks=[SELDOM[name]] if name in SELDOM else []) for name in SINKS]

@@ -15,6 +15,7 @@ from penstock.connectors.records import JsonFormat, RawFormat
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.http.servers import answer, serve
 from tests.connectors.sockets.reading import open_reader, read
+from tests.large import LARGE
 
 FORMAT = JsonFormat({"n": "decimal128(38, 20)"})
 TEXT = RawFormat("line", "string")
@@ -212,9 +213,10 @@ def test_arguments_that_cannot_be_used() -> None:
         HttpSource("http://h", format=TEXT, poll="0ms")
 
 
+@LARGE
 @pytest.mark.parametrize("poll", [None, "1h"])
-def test_a_record_of_fifty_megabytes(poll: str | None) -> None:
-    with serve(lambda request: answer(request, b"x" * (50 << 20) + b"\nend")) as url:
+def test_a_large_record(poll: str | None, large: int) -> None:
+    with serve(lambda request: answer(request, b"x" * large + b"\nend")) as url:
         reader = open_reader(HttpSource(url, format=TEXT, poll=poll))
-        assert [len(row["line"]) for row in read(reader, most=2)] == [50 << 20, 3]
+        assert [len(row["line"]) for row in read(reader, most=2)] == [large, 3]
         reader.close()

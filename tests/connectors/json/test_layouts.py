@@ -18,6 +18,7 @@ from penstock.connectors.json import layouts
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.records import JsonFormat
 from penstock.engine.errors import RecordError
+from tests.draws import drawn
 
 SCHEMA = {
     "i": "int64",
@@ -102,7 +103,7 @@ class _ByArrow(JsonFormat):
         return self._read_any(text)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(40))
 @given(st.lists(batches(), min_size=1, max_size=3))
 def test_rows_and_refusals_are_those_of_the_general_parser(given_batches: list[list[bytes | None]]) -> None:
     fast, plain = JsonFormat(SCHEMA), _ByArrow(SCHEMA)

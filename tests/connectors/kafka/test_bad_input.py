@@ -1,4 +1,4 @@
-"""Records of fifty megabytes, and records whose columns change while a job runs."""
+"""Large records, and records whose columns change while a job runs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from penstock.engine.errors import PenstockError, RecordError
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import produce, read
 from tests.connectors.kafka.written import context as write_context
+from tests.large import LARGE
 
 NewTopic = Callable[..., str]
-LARGE = 50 << 20
 FORMAT = JsonFormat({"n": "int64"})
 
 
+@LARGE
 @pytest.mark.parametrize(
     "way", ["columnar", pytest.param("documented", marks=pytest.mark.long("what both ways give: test_columnar.py"))]
 )
-def test_a_record_of_fifty_megabytes_is_read(
-    kafka: Kafka, new_topic: NewTopic, way: str, monkeypatch: pytest.MonkeyPatch
+def test_a_large_record_is_read(
+    kafka: Kafka, new_topic: NewTopic, way: str, large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way == "documented":
         monkeypatch.setattr("penstock.connectors.kafka.consumer.library_version", lambda: "0.15.1")
     topic = f"{new_topic()}-large"
-    kafka.create_topic(topic, settings={"max.message.bytes": str(LARGE + 10_000)})
-    produce(kafka.bootstrap_servers, topic, [b"a", b"x" * LARGE, b"b"], max_request_size=LARGE + 10_000)
+    kafka.create_topic(topic, settings={"max.message.bytes": str(large + 10_000)})
+    produce(kafka.bootstrap_servers, topic, [b"a", b"x" * large, b"b"], max_request_size=large + 10_000)
     found = read(KafkaSource(kafka.bootstrap_servers, topic, format=RawFormat("v"), until="latest"))
-    assert [len(row["v"]) for row in found] == [1, LARGE, 1]
+    assert [len(row["v"]) for row in found] == [1, large, 1]
 
 
 def test_columns_that_change_in_the_topic(kafka: Kafka, new_topic: NewTopic) -> None:

@@ -4,11 +4,12 @@ import pyarrow as pa
 import pytest
 from aiokafka import codec
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.kafka.columnar import FetchedBatches, Records, records_of
 from tests.connectors.kafka.batches import ATTRIBUTES_AT, LOG_APPEND_TIME, batch, marker, unread
+from tests.draws import drawn
 
 CODECS = {0: True, 1: codec.has_gzip(), 2: codec.has_snappy(), 3: codec.has_lz4(), 4: codec.has_zstd()}
 
@@ -41,6 +42,7 @@ def row_by_row(raw: bytes, first: int = 0, aborted: list[tuple[int, int]] | None
     return records_of(rows, library.next_fetch_offset)
 
 
+@settings(max_examples=drawn(40))
 @given(batches, st.integers(0, 10), st.integers(0, 60))
 def test_gives_what_the_library_gives(parts: list[tuple], first: int, cut: int) -> None:
     raw, offset, aborted = b"", 0, []

@@ -15,7 +15,7 @@ from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import produce
 
 NewTopic = Callable[..., str]
-ROWS = 3000
+ROWS = 1500
 
 
 class FailingOnce:

@@ -23,6 +23,17 @@ from tests.connectors.kafka.written import RAW, context, open_transactions, prep
 
 NewTopic = Callable[..., str]
 STEPS = ["begin_transaction", "send_batch", "send_and_wait", "commit_transaction"]
+MOMENTS = ["before", "after"]
+OTHER_HALF = pytest.mark.long("each moment of each step once, by a failure or by a crash")
+
+
+def _cases(seldom: int) -> list[Any]:
+    """Each moment of each step; every other of them is for long runs."""
+    return [
+        pytest.param(step, moment, marks=OTHER_HALF if (number + at) % 2 == seldom else ())
+        for number, step in enumerate(STEPS)
+        for at, moment in enumerate(MOMENTS)
+    ]
 
 
 @pytest.fixture
@@ -142,8 +153,7 @@ class Fault:
         monkeypatch.setattr(AIOKafkaProducer, step, faulty)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "moment"), _cases(seldom=0))
 def test_a_failure_at_any_step_is_made_good_by_the_same_commit(
     kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch, step: str, moment: str
 ) -> None:
@@ -163,8 +173,7 @@ def test_a_failure_at_any_step_is_made_good_by_the_same_commit(
     _check(kafka, topic, 1, 2, 3, 4, 5)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("step", "moment"), _cases(seldom=1))
 def test_a_crash_at_any_step_is_made_good_by_another_process(
     kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch, step: str, moment: str
 ) -> None:
@@ -193,7 +202,9 @@ sink.commit(committables, context)
 """
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(
+    "moment", ["before", pytest.param("after", marks=pytest.mark.long("a crash behind the commit in the test above"))]
+)
 def test_a_process_that_is_killed_around_the_commit(kafka: Kafka, topic: str, tmp_path: Path, moment: str) -> None:
     where = context("job/killed")
     committables = prepared(_sink(kafka, topic), where, range(100))

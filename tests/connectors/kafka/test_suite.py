@@ -17,6 +17,7 @@ from penstock.testing.connector_suite import AtLeastOnceSinkSuite, SourceSuite, 
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import produce
 from tests.connectors.kafka.written import values
+from tests.draws import drawn
 
 COUNT = 40
 FORMAT = JsonFormat({"id": "int64", "name": "string"})
@@ -37,7 +38,7 @@ class TestKafkaSource(SourceSuite):
     """By its own columnar decoding, and by the client library's documented way to fetch."""
 
     seeds = (1,)
-    most_positions = 5
+    most_positions = drawn(6)
 
     @pytest.fixture(autouse=True, params=["columnar endless", "documented bounded"])
     def _topic(self, request: pytest.FixtureRequest, kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +58,7 @@ class TestKafkaSource(SourceSuite):
 
 class TestKafkaSink(TransactionalSinkSuite):
     seeds = (1,)
-    most_crashes = 3
+    most_crashes = drawn(4)
 
     @pytest.fixture(autouse=True)
     def _servers(self, kafka: Kafka, new_topic: Callable[..., str]) -> None:
@@ -76,7 +77,7 @@ class TestKafkaSink(TransactionalSinkSuite):
 
 class TestAtLeastOnceKafkaSink(AtLeastOnceSinkSuite):
     seeds = (1,)
-    most_crashes = 4
+    most_crashes = drawn(4)
 
     @pytest.fixture(autouse=True)
     def _servers(self, kafka: Kafka, new_topic: Callable[..., str]) -> None:

@@ -13,13 +13,14 @@ from penstock.connectors.lakes import DeltaSink, IcebergSink
 from penstock.engine.clock import Clock, ManualClock
 from penstock.engine.connectors import TransactionalSink
 from penstock.testing.connector_suite import TransactionalSinkSuite
+from tests.draws import drawn
 
 
 class TestDeltaSink(TransactionalSinkSuite):
     """Partitioned by a column, so that rows of a checkpoint are in several files."""
 
-    seeds = (1, 2)
-    most_crashes = 8
+    seeds = (1,)
+    most_crashes = drawn(6)
 
     @pytest.fixture(autouse=True)
     def _folder(self, tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ class TestDeltaSink(TransactionalSinkSuite):
 
 class TestIcebergSink(TransactionalSinkSuite):
     seeds = (1,)
-    most_crashes = 5
+    most_crashes = drawn(6)
 
     @pytest.fixture(autouse=True)
     def _catalog(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Tables that change while a job runs, values of fifty megabytes, and servers that take no writes."""
+"""Tables that change while a job runs, large values, and servers that take no writes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from penstock.connectors.postgres import PostgresLookup, PostgresSink, PostgresSource
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError
 from tests.connectors.postgres.tables import Database, context, rows
-
-LARGE = 50 << 20
+from tests.large import LARGE
 
 
 @pytest.mark.parametrize(
@@ -62,12 +61,13 @@ def test_a_table_that_changes_under_the_source(database: Database, change: str, 
                 reader.next_batch(100)
 
 
-def test_values_of_fifty_megabytes(database: Database) -> None:
+@LARGE
+def test_large_values(database: Database, large: int) -> None:
     table = database.create("k bigint primary key, v text")
     sink = PostgresSink(database.dsn, table, markers=database.new_name("m"))
     sink.prepare()
     writer = sink.open(context())
-    writer.write(rows({"k": [1, 2], "v": ["x" * LARGE, "y"]}))
+    writer.write(rows({"k": [1, 2], "v": ["x" * large, "y"]}))
     sink.commit(writer.prepare(1), context())
     writer.close()
     source = PostgresSource(database.dsn, table, column="k")
@@ -75,11 +75,11 @@ def test_values_of_fifty_megabytes(database: Database) -> None:
     reader = source.open(split, context())
     batch = reader.next_batch(100)
     assert isinstance(batch, pa.RecordBatch)
-    assert [len(text) for text in batch["v"].to_pylist()] == [LARGE, 1]
+    assert [len(text) for text in batch["v"].to_pylist()] == [large, 1]
     reader.close()
     lookup = PostgresLookup(database.dsn, table, keys="k")
     lookup.open(context())
-    assert len(lookup.lookup(pa.record_batch({"k": [1]}))["v"][0].as_py()) == LARGE
+    assert len(lookup.lookup(pa.record_batch({"k": [1]}))["v"][0].as_py()) == large
     lookup.close()
     database.run(f"DROP TABLE {table}")
 

@@ -69,7 +69,7 @@ def _check(database: Database, sink: PostgresSink, epochs: list[list[Change]]) -
         assert sorted(found) == sorted((key, value) for epoch in epochs for _, key, value in epoch)
 
 
-@settings(max_examples=drawn(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(12), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     epochs=epochs,
     mode=st.sampled_from(["upsert", "append"]),

@@ -17,6 +17,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, RecordError, RestoreError
 from tests.connectors.postgres.tables import Database
 from tests.connectors.reading import context, read_rows
+from tests.draws import drawn
 
 
 def _values(reader: SourceReader, column: str = "k", max_rows: int = 3) -> list[Any]:
@@ -27,7 +28,7 @@ def _values(reader: SourceReader, column: str = "k", max_rows: int = 3) -> list[
     return values
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     times=st.lists(st.integers(0, 3) | st.none(), max_size=12),
     pages=st.lists(st.integers(1, 5), min_size=1, max_size=4),

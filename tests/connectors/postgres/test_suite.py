@@ -38,7 +38,7 @@ class TestPostgresSink(TransactionalSinkSuite):
 
 class TestPostgresSource(SourceSuite):
     seeds = (1,)
-    most_positions = 5
+    most_positions = drawn(6)
 
     @pytest.fixture(autouse=True, params=["ranges", "endless"])
     def _table(self, request: pytest.FixtureRequest, database: Database) -> None:

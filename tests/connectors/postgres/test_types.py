@@ -19,6 +19,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import PenstockError, RecordError
 from tests.connectors.postgres.tables import Database, context
 from tests.connectors.reading import read_table
+from tests.draws import drawn
 
 UTC = datetime.timezone.utc
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -72,7 +73,7 @@ def kinds_table(database: Database) -> str:
     return database.create(f"row bigint primary key, {columns}")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(16), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=records, spoiled=st.integers(0, 4))
 def test_values_come_back_as_they_went(
     database: Database, kinds_table: str, rows: list[dict[str, Any]], spoiled: int

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from penstock.connectors.records import AvroFormat
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.records.values import assert_bad_among_good, decode_rows, values, written_and_read
+from tests.draws import drawn
+from tests.large import LARGE
 
 UTC = datetime.timezone.utc
 
@@ -80,7 +82,7 @@ def _datum(schema: Any, row: dict[str, Any]) -> bytes:
     return stream.getvalue()
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(ROW, max_size=4))
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
@@ -129,8 +131,9 @@ def test_bad_records_are_named_and_the_others_go_on() -> None:
     assert_bad_among_good(clock, b"\x00", {late: "86400000"})
 
 
-def test_a_record_of_50_mb_among_small_ones() -> None:
-    huge = _datum(SMALL, {"i": 1, "s": "x" * 50_000_000})
+@LARGE
+def test_a_large_record_among_small_ones(large: int) -> None:
+    huge = _datum(SMALL, {"i": 1, "s": "x" * large})
     decoded = AvroFormat(SMALL).decode(values(huge, huge[:-1], _datum(SMALL, {"i": 2, "s": None})))
     assert decoded.rows.column("i").to_pylist() == [1, 2]
     assert [bad.index for bad in decoded.bad] == [1]

@@ -18,6 +18,8 @@ from tests.connectors.records.values import (
     values,
     written_and_read,
 )
+from tests.draws import drawn
+from tests.large import LARGE
 
 SCHEMA = {"i": "int32", "s": "string", "f": "float64", "t": "timestamp[ms, tz=UTC]"}
 FORM = CsvFormat(SCHEMA)
@@ -40,7 +42,7 @@ PIECES = st.lists(st.sampled_from([",", '"', "\n", "\r", "1", "a", "", "1,a,,", 
 RECORDS = st.lists(st.none() | PIECES.map("".join).map(str.encode) | st.binary(max_size=3), max_size=6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(ROWS, st.sampled_from([(",", '"'), (";", "'"), ("|", '"'), ("\t", '"'), ("-", "^")]))
 def test_what_is_written_is_read(rows: list[dict[str, Any]], marks: tuple[str, str]) -> None:
     form = CsvFormat(SCHEMA, *marks)
@@ -48,7 +50,7 @@ def test_what_is_written_is_read(rows: list[dict[str, Any]], marks: tuple[str, s
     assert written_and_read(form, batch) == batch
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.none() | TEXT, max_size=5))
 def test_one_column_alone_is_read_as_written(texts: list[str | None]) -> None:
     form = CsvFormat({"s": "string"})
@@ -56,7 +58,7 @@ def test_one_column_alone_is_read_as_written(texts: list[str | None]) -> None:
     assert written_and_read(form, rows) == rows
 
 
-@settings(max_examples=150)
+@settings(max_examples=drawn(100))
 @given(RECORDS)
 def test_each_record_is_read_among_others_as_alone(records: list[bytes | None]) -> None:
     assert_each_as_alone(CsvFormat({"i": "int64", "s": "string"}), records)
@@ -90,10 +92,11 @@ def test_nulls_empty_texts_and_tombstones() -> None:
     assert FORM.encode(rows).to_pylist() == [b",,,", b',"",,']
 
 
-def test_a_record_of_50_mb_among_small_ones() -> None:
+@LARGE
+def test_a_large_record_among_small_ones(large: int) -> None:
     form = CsvFormat({"i": "int64", "s": "string"})
-    decoded = form.decode(values(b"1,a", b"2," + b"x" * 50_000_000, b"3"))
-    assert [len(text) for text in decoded.rows.column("s").to_pylist()] == [1, 50_000_000]
+    decoded = form.decode(values(b"1,a", b"2," + b"x" * large, b"3"))
+    assert [len(text) for text in decoded.rows.column("s").to_pylist()] == [1, large]
     assert [bad.index for bad in decoded.bad] == [2]
 
 

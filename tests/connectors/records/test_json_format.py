@@ -22,6 +22,8 @@ from tests.connectors.records.values import (
     values,
     written_and_read,
 )
+from tests.draws import drawn
+from tests.large import LARGE
 
 FORM = JsonFormat(
     {
@@ -75,7 +77,7 @@ RECORDS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(ROWS)
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
@@ -121,13 +123,13 @@ def test_times_within_a_column_are_exact_or_refused() -> None:
         JsonFormat(pa.schema([("o", far.type)])).encode(pa.RecordBatch.from_arrays([far], ["o"]))
 
 
-@settings(max_examples=150)
+@settings(max_examples=drawn(100))
 @given(RECORDS)
 def test_each_record_is_read_among_others_as_alone(records: list[bytes | None]) -> None:
     assert_each_as_alone(FORM, records)
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.dictionaries(st.sampled_from(["i", "s", "new"]), st.integers(-9, 9) | TEXT), max_size=6))
 def test_rows_are_what_python_reads(objects: list[dict[str, Any]]) -> None:
     form = JsonFormat({"i": "int32", "s": "string"})
@@ -201,9 +203,10 @@ def test_limits_of_python_are_not_limits_of_records() -> None:
     assert [bad.index for bad in decoded.bad] == [1]
 
 
-def test_a_record_of_50_mb_among_small_ones() -> None:
+@LARGE
+def test_a_large_record_among_small_ones(large: int) -> None:
     form = JsonFormat({"s": "string"})
-    text = "x" * 50_000_000
+    text = "x" * large
     huge = form.encode(pa.RecordBatch.from_pydict({"s": [text]}))[0].as_py()
     decoded = form.decode(values(b'{"s": "a"}', huge, huge[:-1]))
     assert [len(row) for row in decoded.rows.column("s").to_pylist()] == [1, len(text)]

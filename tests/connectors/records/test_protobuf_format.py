@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from penstock.connectors.records import ProtobufFormat
 from penstock.engine.errors import ConfigurationError, RecordError
 from tests.connectors.records.values import assert_bad_among_good, decode_rows, values, written_and_read
+from tests.draws import drawn
+from tests.large import LARGE
 
 UTC = datetime.timezone.utc
 F = descriptor_pb2.FieldDescriptorProto
@@ -87,7 +89,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(ROW, max_size=4))
 def test_what_is_written_is_read(rows: list[dict[str, Any]]) -> None:
     batch = pa.RecordBatch.from_pylist(rows, FORM.schema)
@@ -142,8 +144,9 @@ def test_bad_records_are_named_and_the_others_go_on() -> None:
     assert_bad_among_good(ITEM, good, bad)
 
 
-def test_a_record_of_50_mb_among_small_ones() -> None:
-    huge = ITEM.encode(pa.RecordBatch.from_pylist([{"sku": "x" * 50_000_000, "n": 1}], ITEM.schema))[0].as_py()
+@LARGE
+def test_a_large_record_among_small_ones(large: int) -> None:
+    huge = ITEM.encode(pa.RecordBatch.from_pylist([{"sku": "x" * large, "n": 1}], ITEM.schema))[0].as_py()
     decoded = ITEM.decode(values(b"\x10\x04", huge, huge[:-1]))
     assert decoded.rows.column("n").to_pylist() == [2, 1]
     assert [bad.index for bad in decoded.bad] == [2]

@@ -14,9 +14,10 @@ from tests.connectors.records.values import (
     values,
     written_and_read,
 )
+from tests.draws import drawn
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.none() | st.binary()))
 def test_bytes_come_and_go_as_they_are(records: list[bytes | None]) -> None:
     form = RawFormat()
@@ -24,7 +25,7 @@ def test_bytes_come_and_go_as_they_are(records: list[bytes | None]) -> None:
     assert form.encode(form.decode(values(*records)).rows).to_pylist() == records
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.none() | st.text()))
 def test_text_comes_and_goes_as_it_is(texts: list[str | None]) -> None:
     form = RawFormat("line", "string")
@@ -32,7 +33,7 @@ def test_text_comes_and_goes_as_it_is(texts: list[str | None]) -> None:
     assert written_and_read(form, rows) == rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(st.lists(st.none() | st.binary(max_size=4), max_size=12))
 def test_each_text_is_refused_by_itself(records: list[bytes | None]) -> None:
     assert_each_as_alone(RawFormat(kind="string"), records)

@@ -28,6 +28,8 @@ from penstock.engine.errors import ConfigurationError, PenstockError, RecordErro
 from penstock.recovery import checkpoints, fixed_delay
 from penstock.testing.services import Redis
 from tests.connectors.reading import context
+from tests.draws import drawn
+from tests.large import LARGE
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = range(4)
 SECRET = "s3cret-pa55"
@@ -60,7 +62,7 @@ def _look_up(table: RedisLookup, keys: pa.RecordBatch) -> list[dict[str, Any]]:
 changes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.none() | st.integers()), max_size=12)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(32), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=changes, again=st.integers(0, 12))
 def test_each_key_has_its_last_row_also_where_rows_are_written_again(
     redis: Redis, changes: list[tuple[int, int, int | None]], again: int
@@ -98,7 +100,7 @@ KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(48), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(row=st.fixed_dictionaries({name: st.none() | kind[1] for name, kind in KINDS.items()}), key=st.text("a:\\b"))
 def test_values_come_back_as_they_went(redis: Redis, row: dict[str, Any], key: str) -> None:
     schema = pa.schema([("n", pa.int64()), ("k", pa.string()), *((name, kind) for name, (kind, _) in KINDS.items())])
@@ -302,8 +304,9 @@ def test_a_user_who_may_not_read(redis: Redis, client: redis_py.Redis) -> None:
     client.execute_command("ACL", "DELUSER", user)
 
 
-def test_a_value_of_fifty_megabytes(redis: Redis, client: redis_py.Redis) -> None:
+@LARGE
+def test_a_large_value(redis: Redis, client: redis_py.Redis, large: int) -> None:
     sink = RedisSink(redis.url, keys="k", prefix=_prefix())
-    _write(sink, {"k": [1, 2], "v": ["x" * (50 << 20), "y"]})
-    assert [client.hstrlen(f"{sink.prefix}{key}", "v") for key in (1, 2)] == [50 << 20, 1]
+    _write(sink, {"k": [1, 2], "v": ["x" * large, "y"]})
+    assert [client.hstrlen(f"{sink.prefix}{key}", "v") for key in (1, 2)] == [large, 1]
     client.delete(f"{sink.prefix}1")

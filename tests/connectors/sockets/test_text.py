@@ -21,6 +21,7 @@ from penstock.engine.errors import ConfigurationError, GraphError, JobFailedErro
 from penstock.error_report import report
 from penstock.recovery import checkpoints, fixed_delay
 from tests.connectors.sockets.reading import open_reader, read
+from tests.draws import drawn
 
 
 @contextlib.contextmanager
@@ -48,7 +49,7 @@ def serving(*connections: Sequence[bytes], hold: threading.Event | None = None) 
             thread.join()
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(
     text=st.text(st.sampled_from("ab|\r\né"), max_size=30),
     cuts=st.lists(st.integers(0, 40), max_size=4),
