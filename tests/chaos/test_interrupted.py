@@ -24,7 +24,21 @@ _COMMAND = [sys.executable, "-c", "from penstock.console.main import main; main(
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run of several schedules, with a cluster of its own, and a process group as a terminal gives it."""
     child = subprocess.Popen(
-        [*_COMMAND, "--schedules", "9", "--duration", "60s", "--faults", "9", "--during", "storm", "--kind", "pause"],
+        [
+            *_COMMAND,
+            "--schedules",
+            "9",
+            "--duration",
+            "60s",
+            "--faults",
+            "9",
+            "--during",
+            "storm",
+            "--kind",
+            "pause",
+            "-p",
+            "1",
+        ],
         # Ray's sockets are not to be there: their paths would be too long.
         env={**os.environ, "TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"},
         text=True,
