@@ -15,7 +15,9 @@
     │       ├── SqlValidationError  a name, a type or an option in it is wrong
     │       └── SqlUnsupportedError Flink would run it, Penstock does not
     ├── RecordError                 data that cannot be processed: says where it came from and what to do
+    │   ├── FileColumnsError        a file has other columns than those that are read
     │   ├── BadRowError             a row of a file does not fit the columns that are read
+    │   │   └── BadTableRowError    the same of a file of a table of SQL
     │   ├── ResultError             a function returned or keeps what does not fit what it declared
     │   └── RefusedRowsError        the target of a sink does not take rows, by a constraint for example
     ├── WriteError                  a file of a sink cannot be written, such as on a full disk
@@ -199,12 +201,28 @@ class RecordError(PenstockError):
         return type(self)(f"{where}: {self}")
 
 
+class FileColumnsError(RecordError):
+    """A file lacks a column that is read, has it twice, or has others. The message names both."""
+
+    remedy = "Declare the columns that the file has, or correct the file: the message says which it has."
+
+
 class BadRowError(RecordError):
     """A row of a CSV file, or a line of JSON, does not fit the columns that are read. The message names the first."""
 
     remedy = (
         'Correct the row in the file, or read the files with a schema and `bad_records="keep"`: bad rows are then rows '
         "of the stream, with what is wrong with each."
+    )
+
+
+class BadTableRowError(BadRowError):
+    """A row of a file does not fit the columns that CREATE TABLE declares. The message names the first."""
+
+    remedy = (
+        "Correct the row in the file, or the type of the column in CREATE TABLE; with 'csv.ignore-parse-errors' = "
+        "'true' ('json.ignore-parse-errors' of JSON) fields that cannot be read are NULL, and what is no row is left "
+        "out."
     )
 
 

@@ -26,7 +26,7 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
-from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
+from penstock.engine.errors import BadRowError, ConfigurationError, FileColumnsError, RecordError
 from penstock.engine.schemas import plain_schema
 
 _BLOCK_GROWTH: Final = 8
@@ -35,10 +35,8 @@ LOCATED: Final = re.compile(
 )
 """What Arrow says of a row that does not fit."""
 _SHOWN_CHARACTERS: Final = 300
-TO_UTF8: Final = (
-    "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`), or declare the column "
-    "as 'binary' in `schema` and decode it in the program"
-)
+TO_UTF8: Final = "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`)"
+_OTHER_DELIMITERS: Final = ";\t|,"
 
 
 def check_csv_types(schema: pa.Schema) -> None:
@@ -54,7 +52,7 @@ def check_csv_types(schema: pa.Schema) -> None:
         except pa.ArrowNotImplementedError as error:
             raise ConfigurationError(
                 f"files: column {field.name!r}: CSV fields cannot be read as {field.type} ({error}); "
-                "declare 'string' and convert it in the program, or use Parquet"
+                "declare 'string' and convert it later, or use Parquet"
             ) from error
 
 
@@ -102,9 +100,10 @@ def _encoding_error(path: str, column: str, form: CsvForm) -> RecordError:
         for value in chunk.column(0).to_pylist():
             if not _is_utf8(value or b""):
                 shown = value[:_SHOWN_CHARACTERS]
-                return RecordError(f"{form.placed(path, row)}, column {column!r}: {shown!r} is not UTF-8; {TO_UTF8}")
+                where = f"{form.placed(path, row)}, column {column!r}"
+                return RecordError(f"{where}: {shown!r} is not UTF-8; {TO_UTF8}{as_bytes.wording.foreign_text}")
             row += 1
-    return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {TO_UTF8}")
+    return RecordError(f"{path}, column {column!r}: a text is not UTF-8; {TO_UTF8}{as_bytes.wording.foreign_text}")
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -141,11 +140,7 @@ def csv_chunks(
     if names is None:
         return
     if not set(names) & set(columns.schema.names):
-        raise RecordError(
-            f"{path}, row 1: the first line of a CSV file names its columns, and {', '.join(map(repr, names))} "
-            f"has none of {', '.join(columns.schema.names)}; header=False ('csv.header' = 'false' in SQL) reads files "
-            "without such a line, and delimiter is what stands between fields"
-        )
+        raise _no_names(path, names, columns)
     columns.check(path, names)
     convert = convert_options(columns.schema, form)
     given, block_bytes = row, BLOCK_BYTES
@@ -165,6 +160,20 @@ def csv_chunks(
                 raise
             # A record longer than the block: Arrow cannot resume from here, so read again with larger blocks.
             block_bytes *= _BLOCK_GROWTH
+
+
+def _no_names(path: str, names: list[str], columns: Columns) -> FileColumnsError:
+    """The error for a first line that names none of the columns."""
+    wanted, words = columns.schema.names, columns.wording
+    said = f"{path}, row 1: the first line of a CSV file names its columns, and {', '.join(map(repr, names))} has none"
+    for mark in _OTHER_DELIMITERS:
+        if len(names) == 1 and set(wanted) & set(names[0].split(mark)):
+            given = words.delimiter.format(mark.replace("\t", "\\t"))
+            return FileColumnsError(f"{said} of {', '.join(wanted)}; give what stands between its fields: {given}")
+    return FileColumnsError(
+        f"{said} of {', '.join(wanted)}; {words.no_header} reads files without such a line, and "
+        f"{words.delimiter.format(';')} those with ; between their fields"
+    )
 
 
 def read_names(path: str, form: CsvForm, schema: pa.Schema | None) -> list[str] | None:

@@ -20,6 +20,7 @@ from penstock.connectors.files.json_reader import check_json_types, infer_json_s
 from penstock.connectors.files.kept_csv import kept_csv_chunks, strict_csv_chunks
 from penstock.connectors.files.parquet_reader import infer_parquet_schema, parquet_chunks, whole_parquet_chunks
 from penstock.connectors.files.readers import BadRecords, Chunks, Columns
+from penstock.connectors.files.wording import Wording
 from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
@@ -90,8 +91,16 @@ class FileReading:
         """The column that says what is wrong with a row; None where bad ones are not kept."""
         return ERROR_COLUMN if self.bad_records == "keep" else None
 
+    def worded(self, wording: Wording) -> FileReading:
+        """The same, with other words in its messages."""
+        return replace(self, columns=replace(self.columns, wording=wording))
+
     def chunks(self, path: str, row: int, row_group: int | None = None) -> Chunks:
         """The rows of a file, or of one row group of a Parquet file, from number `row` (from 0) on."""
+        chunks, wording = self._chunks(path, row, row_group), self.columns.wording
+        return wording.placed(chunks) if wording.owner else chunks
+
+    def _chunks(self, path: str, row: int, row_group: int | None) -> Chunks:
         match self.format:
             case FileFormat.CSV if self.bad_records == "keep":
                 return kept_csv_chunks(path, self.columns, self.form, row)

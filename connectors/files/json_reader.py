@@ -55,7 +55,7 @@ def check_json_types(schema: pa.Schema) -> None:
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise ConfigurationError(
                 f"files: column {field.name!r}: JSON values cannot be read as {field.type} ({error}); "
-                "declare another type and convert it in the program, or use Parquet"
+                "declare another type and convert it later, or use Parquet"
             ) from error
 
 

@@ -70,7 +70,7 @@ def strict_csv_chunks(path: str, columns: Columns, form: CsvForm, row: int = 0) 
 
 def _remedy(reason: str, columns: Columns) -> str:
     if "invalid UTF8" in reason:
-        return TO_UTF8
+        return f"{TO_UTF8}{columns.wording.foreign_text}"
     return columns.remedy if ": column " in reason else "correct the row"
 
 

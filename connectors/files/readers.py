@@ -13,9 +13,10 @@ from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from penstock.connectors.files.wording import OF_PROGRAMS, Wording
 from penstock.connectors.records.kept import KEPT_FIELDS
 from penstock.engine.connectors import Position, SourceReader, row_position
-from penstock.engine.errors import RecordError
+from penstock.engine.errors import FileColumnsError, RecordError, nearest
 
 BLOCK_BYTES: Final = 2 * 1024 * 1024
 """How much of a text file is read and parsed at once; a longer record makes its own block larger."""
@@ -34,29 +35,30 @@ class Columns:
         schema: their names and types.
         declared: whether the user declared them; otherwise they were inferred from the first file, and a
             column that the first file did not have is an error rather than ignored.
+        wording: of messages.
     """
 
     schema: pa.Schema
     declared: bool
+    wording: Wording = OF_PROGRAMS
 
     def check(self, path: str, present: Sequence[str]) -> None:
         """Whether a file with the columns `present` can be read.
 
         Raises:
-            RecordError: a column is missing, occurs twice, or is new in a source whose schema was inferred.
+            FileColumnsError: a column is missing, occurs twice, or is new in a source whose schema was inferred.
         """
         for name in self.schema.names:
             if name not in present:
-                raise RecordError(
-                    f"{path}: no column {name!r}; the file has "
-                    f"{', '.join(map(repr, present)) or 'no columns'}. Every file of a source needs all of "
-                    "its columns: correct the file, or read it as a source of its own"
+                raise FileColumnsError(
+                    f"{path}: no column {name!r}{nearest(name, present)}; the file has "
+                    f"{', '.join(map(repr, present)) or 'no columns'}. {self.wording.columns}"
                 )
             if present.count(name) > 1:
-                raise RecordError(f"{path}: column {name!r} occurs twice; rename one of them")
+                raise FileColumnsError(f"{path}: column {name!r} occurs twice; rename one of them")
         unknown = [name for name in present if name not in self.schema.names]
         if unknown and not self.declared:
-            raise RecordError(
+            raise FileColumnsError(
                 f"{path}: column {unknown[0]!r} is not in the schema inferred from the first file; "
                 "declare `schema`, with the column to read it or without to ignore it"
             )

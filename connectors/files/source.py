@@ -21,6 +21,7 @@ from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.parquet_reader import coded_texts, columns_of, count_row_groups
 from penstock.connectors.files.readers import BadRecords, ChunkedReader
 from penstock.connectors.files.watching import Watch, WatchedFiles
+from penstock.connectors.files.wording import Wording
 from penstock.engine.connectors import (
     ConnectorContext,
     Dataset,
@@ -32,7 +33,7 @@ from penstock.engine.connectors import (
     row_of,
 )
 from penstock.engine.durations import Duration, parse_duration
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, RecordError
 from penstock.engine.schemas import SchemaLike, without_dictionaries
 
 __all__ = ["FilePath", "FileSource", "FileSplit"]
@@ -176,6 +177,10 @@ class FileSource(Source):
         reading = FileReading.of(_watched_files(places), format, schema, form, bad_records)
         return WatchedFiles(watch, reading)
 
+    def worded(self, wording: Wording) -> FileSource:
+        """The same source, with other words in its messages."""
+        return FileSource(self._paths, self._files.worded(wording))
+
     @property
     def schema(self) -> pa.Schema:
         return self._files.schema
@@ -192,7 +197,10 @@ class FileSource(Source):
     def splits(self, parallelism: int) -> Sequence[FileSplit]:
         if self._files.format is not FileFormat.PARQUET:
             return [FileSplit(path) for path in self._paths]
-        return [FileSplit(path, group) for path in self._paths for group in range(count_row_groups(path))]
+        try:
+            return [FileSplit(path, group) for path in self._paths for group in range(count_row_groups(path))]
+        except RecordError as error:
+            raise self._files.columns.wording.of(error) from error
 
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, FileSplit)
@@ -242,6 +250,8 @@ def _existing_files(places: Mapping[str, str]) -> list[str]:
     found: dict[str, None] = {}
     for place, given in places.items():
         files = _listed(place)
+        if not files and not (is_url(place) or is_pattern(place) or os.path.isdir(place)):
+            raise ConfigurationError(f"files: {given!r} is not there (it was looked for as {place})")
         if not files:
             raise ConfigurationError(
                 f"files: {given!r} matches no file (it was looked for as {place}); of a folder, those in its own "

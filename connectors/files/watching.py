@@ -19,6 +19,7 @@ from penstock.connectors.files.file_reading import FileReading
 from penstock.connectors.files.listing import FoundFile, find_files
 from penstock.connectors.files.object_store import dataset_of, is_url
 from penstock.connectors.files.readers import ChunkedReader, reading
+from penstock.connectors.files.wording import Wording
 from penstock.engine.clock import Clock
 from penstock.engine.connectors import ConnectorContext, Dataset, JsonValue, Position, Source, SourceReader, Split, Wait
 from penstock.engine.errors import RestoreError
@@ -59,6 +60,10 @@ class WatchedFiles(Source):
 
     def __init__(self, watch: Watch, files: FileReading) -> None:
         self._watch, self._files = watch, files
+
+    def worded(self, wording: Wording) -> WatchedFiles:
+        """The same source, with other words in its messages."""
+        return WatchedFiles(self._watch, self._files.worded(wording))
 
     @property
     def schema(self) -> pa.Schema:

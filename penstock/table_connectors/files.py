@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import pyarrow as pa
 
 from penstock.engine.connectors import LookupTable, Source
+from penstock.engine.errors import BadTableRowError
 from penstock.table_connectors.formats.options import (
+    CSV_DELIMITER,
     FILE_FORMAT_OPTIONS,
     check_own,
     csv_marks,
@@ -29,6 +31,7 @@ from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 if TYPE_CHECKING:
     from penstock.connectors.files.readers import BadRecords
+    from penstock.connectors.files.wording import Wording
     from penstock.table_connectors.formats.mended_rows import RowsOf
 
 FileFormat = Literal["csv", "json", "parquet", "avro"]
@@ -51,6 +54,10 @@ class FileTable:
             **FILE_FORMAT_OPTIONS,
             _HEADER: "'false': no line with the names of the columns stands before the rows, as in Flink",
         }
+
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        return {"format": _FORMATS}
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY
@@ -110,7 +117,8 @@ def _read(options: TableOptions, schema: pa.Schema) -> tuple[Source, RowsOf | No
             from penstock.table_connectors.formats.mended_rows import CsvRows
 
             read = pa.schema([(name, pa.string()) for name in schema.names]) if lenient else _as_texts(schema)
-            rows = CsvRows(schema, element_delimiter(options, ""), not lenient)
+            strict = None if lenient else options.table.name
+            rows = CsvRows(schema, element_delimiter(options, ""), strict)
             return _source(options, path, chosen, read, bad), rows if lenient or read != schema else None
         source = _source(options, path, chosen, schema, bad)
     if not lenient:
@@ -136,7 +144,21 @@ def _source(options: TableOptions, path: str, chosen: FileFormat, schema: pa.Sch
         header=_has_header(options),
         bad_records=bad,
     )
-    return files() if monitor is None else files(monitor=monitor)
+    source = files() if monitor is None else files(monitor=monitor)
+    return source.worded(_wording(options.table))
+
+
+def _wording(table: CatalogTable) -> Wording:
+    from penstock.connectors.files.wording import Wording
+
+    return Wording(
+        owner=f"table {table.name!r}: ",
+        delimiter=f"'{CSV_DELIMITER}' = '{{}}'",
+        no_header=f"'{_HEADER}' = 'false'",
+        columns="Columns are found by their names: give them in CREATE TABLE the names that they have in the file",
+        foreign_text="",
+        bad_row=BadTableRowError,
+    )
 
 
 def _has_header(options: TableOptions) -> bool:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +60,10 @@ class LiveTable:
     def options(self) -> Mapping[str, str]:
         restore = "refuse (without it: no checkpoints), or skip: what is sent between a failure and the restart is lost"
         return {**_OPTIONS[self.name], _RESTORE: restore, **LIVE_FORMAT_OPTIONS}
+
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        return {"format": PLAIN}
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return INSERT_ONLY

@@ -5,7 +5,7 @@ The front door registers them; planning and lowering see only this interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -75,6 +75,16 @@ class TableConnector(Protocol):
     @property
     def options(self) -> Mapping[str, str]:
         """The options that it knows, each with what it means, for SHOW CONNECTORS; `x.*` stands for a prefix."""
+        ...
+
+
+@runtime_checkable
+class ChoosingConnector(TableConnector, Protocol):
+    """One with options that take some values alone, which CREATE TABLE checks."""
+
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        """These options, with the values that they take wherever they are given."""
         ...
 
 
@@ -153,7 +163,8 @@ class Connectors:
         """The connector of a table.
 
         Raises:
-            SqlValidationError: it names none, or one that there is not, or an option that the connector does not know.
+            SqlValidationError: it names none, or one that there is not, or an option or a value that the connector does
+                not know.
         """
         source, at = table.source, table.place_of("connector")
         known = ", ".join(self.names())
@@ -171,6 +182,8 @@ class Connectors:
                     f"the connector {connector.name!r} has no option {option!r}{hint}; it has "
                     f"{', '.join(connector.options)}",
                 )
+        if isinstance(connector, ChoosingConnector):
+            _check_choices(table, connector.choices)
         return connector
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
@@ -298,6 +311,16 @@ def _check_read(table: CatalogTable, columns: Columns) -> None:
             f"cannot be read: no connector gives {kind.value}, which column {column!r} is; declare it {instead} and "
             f"compute {function}(...)",
         )
+
+
+def _check_choices(table: CatalogTable, choices: Mapping[str, Sequence[str]]) -> None:
+    for option, known in choices.items():
+        value = table.options.get(option)
+        if value is not None and value not in known:
+            raise table.source.invalid(
+                table.place_of(option),
+                f"the option {option!r} takes {', '.join(known)}, not {value!r}{nearest(value, known)}",
+            )
 
 
 def _refused(table: CatalogTable, problem: str) -> SqlValidationError:

@@ -297,22 +297,33 @@ class StatementParser:
             return s.ResetOption(token.at, key)
         value = None
         if key is not None and cursor.accept("="):
-            value = self._option_value()
+            value = self._option_value(key)
+        elif not cursor.ended and not cursor.sees(";"):
+            raise cursor.source.syntax(cursor.at, "an option is set by SET 'key' = 'value';")
         return s.SetOption(token.at, key, value)
 
     def _option_key(self) -> str:
         cursor = self.cursor
         if cursor.token.kind is TokenKind.STRING:
             return cursor.take().text
-        parts = [cursor.field_name().name if cursor.sees_name() else cursor.string("the key in quotes")]
-        while cursor.accept(".") or cursor.accept("-"):
-            parts.append(cursor.field_name().name)
-        return ".".join(parts)
+        if cursor.token.kind is not TokenKind.WORD:
+            raise cursor.expected("the key in quotes", "behind SET")
+        key = cursor.take().text
+        while cursor.sees(".") or cursor.sees("-"):
+            key += cursor.take().text + cursor.field_name().name
+        return key
 
-    def _option_value(self) -> str:
-        if self.cursor.token.kind in (TokenKind.STRING, TokenKind.NUMBER, TokenKind.WORD):
-            return self.cursor.take().text
-        raise self.cursor.expected("the value in quotes", "behind =")
+    def _option_value(self, key: str) -> str:
+        """What stands behind =: in quotes, or a word or number by itself."""
+        cursor, token = self.cursor, self.cursor.token
+        if token.kind in (TokenKind.STRING, TokenKind.NUMBER, TokenKind.WORD):
+            cursor.take()
+            if token.kind is TokenKind.STRING or cursor.ended or cursor.sees(";"):
+                return token.text
+        while not cursor.ended and not cursor.sees(";"):
+            cursor.take()
+        value = cursor.text_since(token.at) if cursor.at > token.at else "value"
+        raise cursor.source.syntax(token.at, f"the value needs quotes: SET '{key}' = '{value.strip()}';")
 
     # CREATE, DROP
 

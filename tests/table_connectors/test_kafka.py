@@ -255,7 +255,7 @@ _WRONG: tuple[tuple[dict[str, str], str, str], ...] = (
     ({}, "id INT", "the option 'format' takes json"),
     ({"format": "json", "value.format": "json"}, "id INT", "mean the same"),
     ({"format": "csv", "json.ignore-parse-errors": "true"}, "id INT", "an option of the format 'json'"),
-    ({"format": "csv", "csv.field-delimiter": "ab"}, "id INT", "delimiter must be one ASCII character"),
+    ({"format": "csv", "csv.field-delimiter": "ab"}, "id INT", "takes one ASCII character on a line, not 'ab'"),
     ({"format": "csv"}, "ids MAP<INT, INT>", "column 'ids' cannot be"),
     ({"format": "raw"}, "id INT, name STRING", "the format 'raw' has one column, not 2"),
     ({"format": "json", "key.format": "json"}, "id INT", "'key.format' needs 'key.fields'"),

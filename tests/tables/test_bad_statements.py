@@ -146,6 +146,10 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
         1,
         "nothing here that it changes: leave it out",
     ),
+    (SqlSyntaxError, "SET table.exec.state.ttl = 1 h", 28, "SET 'table.exec.state.ttl' = '1 h';"),
+    (SqlSyntaxError, "SET 'pipeline.name' = my-job", 23, "SET 'pipeline.name' = 'my-job';"),
+    (SqlSyntaxError, "SET pipeline.name TO 'x'", 19, "SET 'key' = 'value'"),
+    (SqlSyntaxError, "SET 'pipeline.name' =", 22, "the value needs quotes"),
     (SqlValidationError, "SET 'table.local-timezone' = 'UTC'", 1, "did you mean 'table.local-time-zone'"),
     # What Flink has, and Penstock does not
     (SqlSyntaxError, "SELECT id FROM orders NATURAL items", 31, "expected JOIN behind NATURAL"),
@@ -358,7 +362,7 @@ def test_files_that_are_not_there_are_named_where_the_table_is_declared() -> Non
     )
     table = tables.sql("SELECT a FROM gone")
     assert table is not None
-    with pytest.raises(SqlValidationError, match=r"table 'gone': files: 'gone\.csv' matches no file") as raised:
+    with pytest.raises(SqlValidationError, match=r"table 'gone': files: 'gone\.csv' is not there") as raised:
         table.collect()
     assert (raised.value.line, raised.value.column) == (3, 3)
 

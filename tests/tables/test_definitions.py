@@ -331,3 +331,10 @@ def test_the_database_in_use_is_known_in_queries() -> None:
         {"now": "sales", "before": "default_database"}
     ]
     assert _run(env, "DESCRIBE CATALOG default_catalog")[1]["info value"] == "generic_in_memory"
+
+
+def test_keys_and_words_of_set_need_no_quotes(env: StreamEnvironment) -> None:
+    env.sql("SET sql-client.execution.result-mode = table")
+    env.sql("SET table.exec.state.ttl = '1 h'")
+    assert env.tables.option("sql-client.execution.result-mode") == "TABLE"
+    assert env.tables.option("table.exec.state.ttl") == "1 h"

@@ -11,12 +11,13 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from penstock.connectors.records.batches import error_text
 from penstock.connectors.records.csv_parts import field_text, field_values, has_parts, in_parts
 from penstock.connectors.records.format import Decoded, RecordFormat
 from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN, with_kept
 from penstock.engine.changelog import APPEND_ONLY
 from penstock.engine.elements import Batch
-from penstock.engine.errors import RecordError
+from penstock.engine.errors import BadTableRowError
 from penstock.engine.operators.base import Collector, Operator
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.table_connectors.formats.mending import JsonMend, in_their_places, mended_rows, text_values
@@ -121,16 +122,16 @@ class CsvRows:
     Args:
         schema: the table's columns.
         between: the text between the parts of lists and structs.
-        strict: whether a field that cannot be read fails the job; else it is null, and rows that were kept are left
-            out.
+        strict: the name of the table where a field that cannot be read fails the job; None: it is null, and rows that
+            were kept are left out.
     """
 
     schema: pa.Schema
     between: str
-    strict: bool
+    strict: str | None
 
     def of(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.strict:
+        if self.strict is None:
             return text_values(data.filter(data.column(ERROR_COLUMN).is_null()), self.schema, self.between)
         columns = [self._column(data.column(field.name), field) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -141,7 +142,17 @@ class CsvRows:
         try:
             return in_parts(text, field.type, self.between, field_values)
         except (pa.ArrowException, ValueError) as error:
-            raise RecordError(f"column {field.name!r}: {error}; 'csv.ignore-parse-errors' makes it null") from error
+            raise self._bad(text, field, error) from error
+
+    def _bad(self, text: pa.Array, field: pa.Field, error: Exception) -> BadTableRowError:
+        """The error that names the first of some fields that cannot be read."""
+        where = f"table {self.strict!r}: column {field.name!r}"
+        for place in range(len(text)):
+            try:
+                in_parts(text.slice(place, 1), field.type, self.between, field_values)
+            except (pa.ArrowException, ValueError) as alone:
+                return BadTableRowError(f"{where}: {text[place].as_py()!r} cannot be read: {error_text(alone)}")
+        return BadTableRowError(f"{where}: {error_text(error)}")
 
 
 @dataclass(frozen=True, slots=True)

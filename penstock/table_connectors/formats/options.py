@@ -46,6 +46,8 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "debezium-json.ignore-parse-errors": "'true' leaves records out that cannot be read",
     "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
 }
+CSV_DELIMITER: Final = "csv.field-delimiter"
+"""The option that says what stands between the fields of CSV."""
 FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     "format": f"one of {', '.join(FORMATS)}",
     "value.format": "the same",
@@ -53,6 +55,8 @@ FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     **{f"{prefix}{option}": text for prefix in ("", "value.", "key.") for option, text in _OPTIONS.items()},
 }
 """What SHOW CONNECTORS says of them."""
+FORMAT_CHOICES: Final = {"format": FORMATS, "value.format": FORMATS, "key.format": PLAIN}
+"""The options that choose formats."""
 LIVE_FORMAT_OPTIONS: Final[Mapping[str, str]] = {
     "format": f"one of {', '.join(PLAIN)}",
     **{key: text for key, text in _OPTIONS.items() if not key.startswith(DEBEZIUM)},
@@ -183,6 +187,10 @@ def csv_marks(options: TableOptions, prefix: str) -> CsvMarks:
             )
     else:
         quote = quote or '"'
+    for name in ("field-delimiter", "quote-character", "escape-character"):
+        mark = (options.get(f"{own}.{name}") or ",").replace("\\t", "\t")
+        if len(mark) != 1 or not mark.isascii() or mark in "\r\n\0":
+            raise options.invalid(f"{own}.{name}", f"'{own}.{name}' takes one ASCII character on a line, not {mark!r}")
     return CsvMarks(
         (options.get(f"{own}.field-delimiter") or ",").replace("\\t", "\t"),
         quote,

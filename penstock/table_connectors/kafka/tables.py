@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.table_connectors.formats.options import FORMAT_OPTIONS
+from penstock.table_connectors.formats.options import FORMAT_CHOICES, FORMAT_OPTIONS
 from penstock.table_connectors.kafka.choices import ENDS, PARTITIONERS, STARTS, is_changes
 from penstock.table_connectors.options import TableOptions
 from penstock.tables.catalog.catalog import CatalogTable
@@ -55,6 +55,10 @@ class KafkaTable:
     def options(self) -> Mapping[str, str]:
         return {**_OPTIONS, **_ROW_OPTIONS}
 
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        return FORMAT_CHOICES
+
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return RETRACT if is_changes(table) else INSERT_ONLY
 
@@ -84,6 +88,10 @@ class UpsertKafkaTable:
     @property
     def options(self) -> Mapping[str, str]:
         return _OPTIONS
+
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        return FORMAT_CHOICES
 
     def source_mode(self, table: CatalogTable) -> ChangelogMode:
         return UPSERT

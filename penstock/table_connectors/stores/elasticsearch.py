@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlsplit
@@ -35,6 +35,10 @@ class ElasticsearchTable:
     def options(self) -> Mapping[str, str]:
         return _SEARCH_OPTIONS
 
+    @property
+    def choices(self) -> Mapping[str, Sequence[str]]:
+        return {"format": ("json",)}
+
     def sink_mode(self, table: CatalogTable) -> ChangelogMode:
         return UPSERT
 
@@ -46,7 +50,6 @@ class ElasticsearchTable:
         index = options.required("index")
         if "{" in index:
             raise options.invalid("index", "an index whose name is made of columns is not supported; give one index")
-        options.choice("format", ("json",), "json")
         url = _search_url(options)
         with options.placed():
             return WrittenTable(ElasticsearchSink(url, index, id=keys, headers=options.below("headers.")))
