@@ -1,6 +1,6 @@
 """Load that rises and falls as a sine, by locust: events into a Kafka topic, by as many users as there is load.
 
-    locust -f perf/locust_sine.py --headless --kafka localhost:9092 --topic events --lowest 50 --highest 400 \\
+    locust -f perf/locust_sine.py --headless --kafka localhost:9092 --topic events --lowest 25 --highest 200 \\
         --period 300 --periods 2 --report sent.json
 
 `perf/run.py sine` runs it. An event is `{"key": 17, "number": 4217, "due": 1764145512345}`: `number` counts the events
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from locust import LoadTestShape, User, constant_pacing, events, task
 
-USER_RATE: Final = 10
+USER_RATE: Final = 5
 """Events a second of each user."""
 _SPAWN_RATE: Final = 100
 _FLUSH_SECONDS: Final = 30.0
@@ -28,8 +28,8 @@ _FLUSH_SECONDS: Final = 30.0
 
 @events.init_command_line_parser.add_listener
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--lowest", type=float, default=50, help="events per second at least")
-    parser.add_argument("--highest", type=float, default=400, help="events per second at most")
+    parser.add_argument("--lowest", type=float, default=25, help="events per second at least")
+    parser.add_argument("--highest", type=float, default=200, help="events per second at most")
     parser.add_argument("--period", type=float, default=300, help="seconds from one low to the next")
     parser.add_argument("--periods", type=float, default=1, help="how many")
     parser.add_argument("--keys", type=int, default=500, help="how many keys there are, in turns")

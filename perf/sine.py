@@ -1,7 +1,7 @@
 """Does a job that scales itself follow a sine of load, 1:8, on a cluster that scales itself? What does it reserve?
 
 locust (`perf/locust_sine.py`) sends events to Kafka; a job counts them in windows by key, and writes to Kafka, exactly
-once. Each event keeps a subtask busy for 10 ms, asleep, as no machine of two cores has eight of them at work. The nodes
+once. Each event keeps a subtask busy for 20 ms, asleep, as no machine of two cores has eight of them at work. The nodes
 are fake ones (`perf/autoscaled_cluster.py`). In the end an outside reader, who knows nothing of the job, compares what
 is in both topics: each event is in its window once, in order. Run by `perf/run.py sine`.
 """
@@ -45,9 +45,9 @@ from perf.harness import BenchmarkError, Options, Reading, Result, shut_down
 from perf.keyed_state import DetailedResult, submitted, until
 
 _NAME: Final = "sine"
-_LOWEST, _HIGHEST = 50, 400
+_LOWEST, _HIGHEST = 25, 200
 """Events a second."""
-_EVENT_SECONDS: Final = 0.01
+_EVENT_SECONDS: Final = 0.02
 _PERIODS: Final = 2
 _PERIOD_SECONDS: Final = {"period 300 s": 300, "period 100 s": 100}
 """By variant."""
@@ -87,20 +87,19 @@ def settings(period: float) -> dict[str, Any]:
 class Numbers(AggregateFunction):
     """The numbers of a window's events, in the order in which they came; each takes its time.
 
-    A sleep ends late, and by more where two cores have eight subtasks: an event that begins at once behind another ends
-    when it would have.
+    A sleep ends late, and by more where two cores have eight subtasks: the next one is so much shorter.
     """
 
     def __init__(self) -> None:
-        self._free = 0.0
+        self._late = 0.0
 
     def create_accumulator(self) -> list[int]:
         return []
 
     def add(self, value: Mapping[str, Any], accumulator: list[int]) -> list[int]:
-        now = time.monotonic()
-        self._free = (self._free if now - self._free < _EVENT_SECONDS / 2 else now) + _EVENT_SECONDS
-        time.sleep(max(0.0, self._free - now))
+        began = time.monotonic()
+        time.sleep(max(0.0, _EVENT_SECONDS - self._late))
+        self._late = min(_EVENT_SECONDS, self._late + time.monotonic() - began - _EVENT_SECONDS)
         return [*accumulator, value["number"]]
 
     def get_result(self, accumulator: list[int]) -> dict[str, list[int]]:

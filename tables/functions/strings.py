@@ -486,8 +486,9 @@ FUNCTIONS: Final = (
     _given("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
     _given("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
     ScalarFunction("INITCAP", (_T,), s.like_first, by_row(_capitalised)),
-    _given("ASCII", (_T,), t.INT, lambda v: v.encode()[0] if v else 0),
-    _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256)),
+    # Of bytes beyond ASCII what Flink gives: they are signed in Java.
+    _given("ASCII", (_T,), t.INT, lambda v: int.from_bytes(v.encode()[:1], "big", signed=True)),
+    _function("CHR", (_I,), t.STRING, lambda n: chr(n % 256) if n >= 0 else ""),
     *(
         ScalarFunction(name, (s.TEXT_OR_BYTES, s.TEXT_OR_BYTES), always(t.BOOLEAN), by_row(tells), coerce=_alike)
         for name, tells in (

@@ -201,6 +201,8 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("POSITION('l' IN 'hello')", 3),
         ("OVERLAY('xxxxx' PLACING 'ab' FROM 2 FOR 3)", "xabx"),
         ("LPAD('7', 3, '0')", "007"),
+        ("ASCII('é') * 1000 + ASCII('A')", -60935),
+        ("CHR(65) || CHR(321) || CHR(-5)", "AA"),
         ("REGEXP_REPLACE('foobar', 'oo|ar', '')", "fb"),
         ("REGEXP_EXTRACT('foothebar', 'foo(.*?)(bar)', 1)", "the"),
         ("SPLIT_INDEX('a,b,c', ',', 1)", "b"),
