@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,28 @@ def test_odd_values_of_json_are_null(value: str, wanted: dict[str, Any] | None) 
     assert _read(form, record.encode()) == (([], [0]) if wanted is None else ([wanted], []))
 
 
+@pytest.mark.parametrize(
+    ("record", "missing"),
+    [
+        ('{"id": null, "r": null, "l": null, "n": NaN}', None),
+        ('{"id": 1, "r": {"a": null}, "l": [{"b": 1}, null], "n": 2, "more": 3}', None),
+        ('{"id": 1, "r": {"a": 1}, "l": [], "n": Infinity}', None),
+        ("{}", "id"),
+        ('{"r": {"a": 1}, "l": [], "n": 1.5}', "id"),
+        ('{"id": 1, "r": {}, "l": [], "n": 1.5}', "r.a"),
+        ('{"id": 1, "r": {"a": 1}, "l": [{"b": 1}, {"c": 1}], "n": 1.5}', "l.b"),
+    ],
+)
+def test_a_field_that_must_be_there_may_be_null_and_not_missing(record: str, missing: str | None) -> None:
+    form = _format("id INT, r ROW<a INT>, l ARRAY<ROW<b INT>>, n DOUBLE", "json", ("fail-on-missing-field", "true"))
+    whole = b'{"id": 7, "r": {"a": 7}, "l": [], "n": 7}'
+    found = form.decode(pa.array([whole, b"[]", record.encode(), None, whole], pa.large_binary()))
+    lacking = [] if missing is None else [(2, f"there is no field '{missing}'; it may be null, but must be there")]
+    assert [(one.index, one.reason) for one in found.bad][1:] == lacking
+    assert found.bad[0].index == 1
+    assert found.rows.column("id").to_pylist() == [7, *([] if missing else [json.loads(record)["id"]]), None, 7]
+
+
 def test_json_is_written_in_the_form_that_is_asked_for() -> None:
     columns, row = "d DECIMAL(9, 8), at TIMESTAMP(3), r ROW<a INT, b INT>", {"d": None, "at": None, "r": {"a": 1}}
     usual = _format(columns, "json")
@@ -150,6 +173,7 @@ def test_json_is_written_in_the_form_that_is_asked_for() -> None:
         ("csv", (("disable-quote-character", "true"), ("quote-character", "x")), "there is no such character"),
         ("csv", (("escape-character", '"'),), "cannot both be"),
         ("json", (("map-null-key.mode", "DORP"),), "did you mean 'DROP'"),
+        ("json", (("fail-on-missing-field", "true"), _LENIENT), "'json.ignore-parse-errors' says the contrary"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(name: str, options: tuple[tuple[str, str], ...], says: str) -> None:

@@ -24,6 +24,7 @@ FORMATS: Final = (*PLAIN, DEBEZIUM)
 """All formats of values; keys take the plain ones."""
 _OPTIONS: Final[Mapping[str, str]] = {
     "json.ignore-parse-errors": "'true' reads fields that cannot be read as null, and leaves out what is no object",
+    "json.fail-on-missing-field": "'true': a record that lacks the field of a column is bad; one that is null is not",
     "json.timestamp-format.standard": "ISO-8601, or SQL: how times are written; both forms are read",
     "json.map-null-key.mode": "FAIL, DROP or LITERAL; no key of a map is null here",
     "json.map-null-key.literal": "a text; no key of a map is null here",
@@ -153,6 +154,7 @@ def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat
     from penstock.connectors.json.texts import JsonForm
     from penstock.connectors.records.json_format import JsonFormat
     from penstock.table_connectors.formats.mending import JsonMend, MendedFormat
+    from penstock.table_connectors.formats.required_fields import RequiredFields
 
     own = f"{prefix}json"
     options.choice(f"{own}.map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL")
@@ -163,7 +165,12 @@ def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat
         "left out" if options.flag(f"{own}.encode.ignore-null-fields") else "written",
     )
     found = JsonFormat(schema, None if form == JsonForm() else form)
-    return MendedFormat(found, JsonMend(schema)) if leaves_bad_out(options, "json", prefix) else found
+    lenient = leaves_bad_out(options, "json", prefix)
+    if not options.flag(f"{own}.fail-on-missing-field"):
+        return MendedFormat(found, JsonMend(schema)) if lenient else found
+    if lenient:
+        raise options.invalid(f"{own}.fail-on-missing-field", f"'{own}.ignore-parse-errors' says the contrary")
+    return RequiredFields(found)
 
 
 def csv_marks(options: TableOptions, prefix: str) -> CsvMarks:
