@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -77,7 +78,7 @@ def missing_field(value: Any, kind: pa.DataType | pa.Schema) -> str | None:
             if missing := missing_field(value[field.name], field.type):
                 return f"{field.name}.{missing}"
         return None
-    parts = ()
+    parts: Iterable[Any] = ()
     if pa.types.is_map(kind):
         parts, kind = value.values(), kind.item_type
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
