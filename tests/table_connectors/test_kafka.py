@@ -222,6 +222,17 @@ def test_a_record_that_is_no_envelope_fails_the_job_or_is_left_out(record: bytes
     assert _through(lenient, _decoded(scanned, *records), scanned) == [{"id": 2, OP: "+I"}]
 
 
+def test_fields_of_an_envelope_that_cannot_be_read_are_null_where_that_is_asked_for(env: StreamEnvironment) -> None:
+    scanned = _scanned(env.tables, "id INT, n BIGINT", {**_DEBEZIUM, "debezium-json.ignore-parse-errors": "true"})
+    update = b'{"op": "u", "before": {"id": 1, "n": "?"}, "after": {"id": "1", "n": {}}, "ts_ms": []}'
+    records = _decoded(scanned, update, b"{", b'{"op": "d", "before": [2]}', b'{"op": "c", "after": {"id": 3, "n": 4}}')
+    assert _through(env, records, scanned) == [
+        {"id": 1, "n": None, OP: "-U"},
+        {"id": 1, "n": None, OP: "+U"},
+        {"id": 3, "n": 4, OP: "+I"},
+    ]
+
+
 def test_changes_are_written_as_envelopes(env: StreamEnvironment) -> None:
     written = _written(env.tables, "id INT, n BIGINT", _DEBEZIUM)
     counts = env.sql("SELECT id, COUNT(*) AS n FROM (VALUES (1), (2)) AS t (id) GROUP BY id")

@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.records.json_format import JsonFormat
 from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
+from penstock.table_connectors.formats.mending import JsonMend, MendedFormat
 from penstock.table_connectors.formats.options import (
     DEBEZIUM,
     key_format,
@@ -127,8 +128,10 @@ class KafkaRecords:
         """The format of the value."""
         name, prefix = value_format(self.options)
         if name == DEBEZIUM:
+            envelope = self.envelope(prefix)
             with self.options.placed():
-                return JsonFormat(self.envelope(prefix))
+                found = JsonFormat(envelope)
+            return MendedFormat(found, JsonMend(envelope)) if leaves_bad_out(self.options, name, prefix) else found
         return record_format(self.options, name, prefix, self.of_value, f"{self.subject}-value")
 
     def envelope(self, prefix: str) -> pa.Schema:
