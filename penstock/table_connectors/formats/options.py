@@ -44,7 +44,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "avro-confluent.basic-auth.user-info": "user:password",
     "protobuf.message-class-name": "the full name of the message, such as shop.Order",
     "protobuf.descriptor-file": "what protoc --include_imports --descriptor_set_out writes",
-    "debezium-json.ignore-parse-errors": "'true' reads fields that cannot be read as null; leaves out what is no envelope",
+    "debezium-json.ignore-parse-errors": "'true' reads fields that cannot be read as null; leaves other records out",
     "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
 }
 CSV_DELIMITER: Final = "csv.field-delimiter"
