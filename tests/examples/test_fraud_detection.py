@@ -9,7 +9,7 @@ from types import ModuleType
 
 import penstock as ps
 
-PAYMENTS = 20_000
+PAYMENTS = 8_000
 
 
 def alerts_of(payments: list[dict], most: int, limit: float, window_ms: int) -> list[tuple[int, int, int]]:

@@ -106,40 +106,37 @@ def check_tree(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 # The lines are put together here so that this file passes the rule it tests.
-@pytest.mark.parametrize(
-    "line",
-    [
-        "see " + "https://" + "pypi" + ".org/project/ray",
-        "https://files." + "pythonhosted" + ".org/packages/x",
-        "--index-url" + " https://example.com/packages",
-        "--find-links=" + "wheels",
-        "https://" + "mirror.example.com/python",
-        "https://example.com" + "/simple" + "/ray",
-        'path = "/' + 'root/data.csv"',
-        "cd /" + "tmp/w",
-        "docker pull " + "ghcr" + ".io/example/x",
-    ],
-)
-def test_check_tree_finds_addresses_and_machine_paths(tmp_path: Path, line: str) -> None:
-    (tmp_path / "notes.md").write_text(f"fine\n{line}\n")
+REFUSED = [
+    "see " + "https://" + "pypi" + ".org/project/ray",
+    "https://files." + "pythonhosted" + ".org/packages/x",
+    "--index-url" + " https://example.com/packages",
+    "--find-links=" + "wheels",
+    "https://" + "mirror.example.com/python",
+    "https://example.com" + "/simple" + "/ray",
+    'path = "/' + 'root/data.csv"',
+    "cd /" + "tmp/w",
+    "docker pull " + "ghcr" + ".io/example/x",
+]
+
+
+def test_check_tree_finds_addresses_and_machine_paths(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("\n".join(["fine", *REFUSED, "fine"]))
     done = check_tree(tmp_path)
     assert done.returncode == 1
-    assert "notes.md:2" in done.stderr
+    lines = range(1, len(REFUSED) + 3)
+    assert [line for line in lines if f"notes.md:{line}:" in done.stderr] == list(lines[1:-1])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "https://docs.ray.io/en/latest/",
-        "https://example.com/a",
-        'FileSource("file:///data/in.csv")',
-        "tests/work/x.py and perf/tmp/y",
-        "a simple/plain choice",
-        "http://www.apache.org/licenses/",
-    ],
-)
-def test_check_tree_lets_ordinary_text_pass(tmp_path: Path, line: str) -> None:
-    (tmp_path / "notes.md").write_text(f"{line}\n")
+def test_check_tree_lets_ordinary_text_pass(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text(
+        """https://docs.ray.io/en/latest/
+https://example.com/a
+FileSource("file:///data/in.csv")
+tests/work/x.py and perf/tmp/y
+a simple/plain choice
+http://www.apache.org/licenses/
+"""
+    )
     done = check_tree(tmp_path)
     assert done.returncode == 0, done.stderr
 

@@ -41,11 +41,11 @@ def test_a_next_manager_that_goes_on_from_another_checkpoint_is_noticed(tmp_path
 def test_the_work_of_a_round_grows_with_the_subtasks_and_no_faster(tmp_path: Path) -> None:
     def calls(subtasks: int) -> int:
         job = SimulatedJob(tmp_path / str(subtasks), subtasks)
-        for _ in range(5):
+        for _ in range(3):
             job.checkpoint()
         return _calls(job.checkpoint)
 
-    assert calls(400) < 4.2 * calls(100)
+    assert calls(160) < 4.2 * calls(40)
 
 
 def _calls(work: Callable[[], Any]) -> int:

@@ -1,4 +1,4 @@
-"""The pages in a real browser (Debian's chromium), on a cluster that was made up; a screenshot of each is kept."""
+"""The pages in a real browser (Debian's chromium), on a cluster that was made up; a failing one leaves a screenshot."""
 
 from __future__ import annotations
 
@@ -76,16 +76,18 @@ def tab(browser: Any) -> Any:
 
 
 @pytest.fixture
-def page(tab: Any, serving: Any, tmp_path: Path) -> Iterator[Any]:
+def page(tab: Any, serving: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     """A page that must not have said of an error when the test is over; it goes before the servers do."""
     problems: list[str] = []
+    failed_before = request.session.testsfailed
 
     def note(error: Any) -> None:
         problems.append(str(error))
 
     tab.on("pageerror", note)
     yield tab
-    tab.screenshot(path=tmp_path / "last.png", full_page=True)
+    if request.session.testsfailed > failed_before:
+        tab.screenshot(path=tmp_path / "last.png", full_page=True)
     tab.goto("about:blank")
     tab.context.clear_cookies()
     tab.emulate_media(color_scheme="light")

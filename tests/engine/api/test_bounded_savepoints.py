@@ -53,8 +53,7 @@ def environment(folder: Path, parallelism: int, seed: int, backend: str) -> Stre
     return local_environment(parallelism, seed, max_batch_rows=7, checkpoints=storage, state_backend=backend)
 
 
-@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "backend"), [(0, "heap"), (1, "rocksdb"), (2, "heap")])
 def test_a_job_that_is_stopped_shows_nothing_and_goes_on_at_any_parallelism(
     tmp_path: Path, seed: int, backend: str
 ) -> None:

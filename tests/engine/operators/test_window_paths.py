@@ -100,11 +100,9 @@ def _rounded(row: Row) -> Row:
     return {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
 
 
-@pytest.mark.parametrize("lateness", [0, 7])
-@pytest.mark.parametrize("batch_rows", [1, 100])
 @pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=drawn(15))
-@given(steps=_STEPS)
+@settings(max_examples=drawn(40))
+@given(steps=_STEPS, batch_rows=st.sampled_from([1, 100]), lateness=st.sampled_from([0, 7]))
 def test_both_paths_agree(windows: str, batch_rows: int, lateness: int, steps: list[Step]) -> None:
     if windows == "session" and batch_rows > 1:
         # Rows of one batch that are late one by one may together make a session that is not.
