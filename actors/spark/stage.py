@@ -8,6 +8,7 @@ the stages behind.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
@@ -88,11 +89,14 @@ class Stage:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run the subtask of the partition that Spark calls this for."""
-        subtask, parcels = called(iter(batches))
+        given = iter(batches)
+        subtask, parcels = called(given)
         try:
             yield from to_arrow(self.run(subtask, parcels))
         except Exception as error:
             raise stage_error(error, self.graph.task(self.task).name, subtask, self.secret) from None
+        # A source reads none of them. Spark ends a process that leaves some unread: the next one imports all anew.
+        deque(given, maxlen=0)
 
     def run(self, subtask: int, parcels: Iterable[Arrival]) -> Iterator[Parcel]:
         """Run one subtask to its end.

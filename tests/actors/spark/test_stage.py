@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from penstock import StreamEnvironment
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.endings import EndOfTime
 from penstock.actors.spark.murmur import routes, spark_hash
-from penstock.actors.spark.parcels import Arrival, Parcel, unpack
+from penstock.actors.spark.parcels import CALL, Arrival, Parcel, Phase, unpack
 from penstock.actors.spark.reports import AllOfEach, check_dealt
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import terminals
@@ -55,6 +55,19 @@ def test_a_subtask_that_runs_again_gives_the_same_parcels(graph: PhysicalGraph) 
     edge = incoming(graph, graph.task(2))[0][0]
     arrived = opened([one for one in sent if one.edge == edge and one.route == routes(3)[0]])
     assert run(graph, task=2, subtask=0, arrived=arrived)[0] == run(graph, task=2, subtask=0, arrived=arrived)[0]
+
+
+def test_a_source_leaves_nothing_of_its_partition_unread_as_spark_would_end_its_process(graph: PhysicalGraph) -> None:
+    call = {"edge": [CALL], "phase": [Phase.CALL], "turn": [0], "sender": [0], "sequence": [0], "rows": [b""]}
+    ended: list[bool] = []
+
+    def partition() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch(call)
+        ended.append(True)
+
+    stage = stage_of(graph, graph.task(1), gathered(), "5ec2e7", EndOfTime())
+    assert list(stage(partition()))
+    assert ended
 
 
 def test_a_stage_carries_nothing_that_only_others_need(graph: PhysicalGraph) -> None:
