@@ -144,6 +144,7 @@ SELDOM = {
     "folder avro": OTHER_FORMATS,
     "folder parquet by-time": pytest.mark.long("folder parquet partitioned; tests of the buckets by time"),
     "bucket avro": LONG,
+    "bucket json": LONG,
 }
 
 

@@ -20,6 +20,7 @@ from tests.connectors.kafka.written import values
 from tests.draws import drawn
 
 COUNT = 40
+LONG = pytest.mark.long("test_columnar.py: both ways give the same; test_source.py: sources that end")
 FORMAT = JsonFormat({"id": "int64", "name": "string"})
 
 
@@ -40,7 +41,7 @@ class TestKafkaSource(SourceSuite):
     seeds = (1,)
     most_positions = drawn(6)
 
-    @pytest.fixture(autouse=True, params=["columnar endless", "documented bounded"])
+    @pytest.fixture(autouse=True, params=["columnar endless", pytest.param("documented bounded", marks=LONG)])
     def _topic(self, request: pytest.FixtureRequest, kafka: Kafka, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
         way, kind = request.param.split()
         self.servers, self.topic = kafka.bootstrap_servers, topic

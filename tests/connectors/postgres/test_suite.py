@@ -22,7 +22,13 @@ class TestPostgresSink(TransactionalSinkSuite):
     seeds = (1,)
     most_crashes = drawn(4)
 
-    @pytest.fixture(autouse=True, params=["append", "upsert"])
+    @pytest.fixture(
+        autouse=True,
+        params=[
+            "append",
+            pytest.param("upsert", marks=pytest.mark.long("appended rows show more; test_commits.py merges by keys")),
+        ],
+    )
     def _server(self, request: pytest.FixtureRequest, database: Database) -> None:
         self.database, self.mode = database, request.param
 
