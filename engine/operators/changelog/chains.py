@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.engine.operators.changelog.chain_loops import Int64s, link, unlink, walk
 from penstock.engine.state.keys.codec import grown
+from penstock.engine.state.keys.kernels import are_loaded
 
 _FEW: Final = 4096
 """Up to so many steps the import of numba takes longer than the loop."""
@@ -71,7 +72,7 @@ class Chains:
 
     def _run(self, loop: Callable[..., None], steps: int, *arrays: Any) -> None:
         self._steps += steps if steps > _TRICKLE else 0
-        if steps <= _TRICKLE or (steps <= _FEW and self._steps < _EARNED):
+        if steps <= _TRICKLE or (steps <= _FEW and self._steps < (_FEW if are_loaded() else _EARNED)):
             loop(*arrays)
             return
         from penstock.engine.operators.changelog import chains_kernel

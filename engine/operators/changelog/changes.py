@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.engine.changelog import ChangelogMode, RowKind
 from penstock.engine.elements import Batch
 from penstock.engine.row_numbers import distinct_of
+from penstock.engine.state.keys.codec import is_word, perhaps_alike, words_of
 from penstock.engine.state.keys.identity import coded_columns
 
 Int64s = npt.NDArray[np.int64]
@@ -57,6 +58,21 @@ def row_codes(rows: pa.RecordBatch) -> Int64s:
 
 def summed(rows: pa.RecordBatch, signs: Int64s) -> Delta:
     """The rows with their summed weights; those that cancel out are left out."""
+    alike = perhaps_alike(rows.columns, rows.num_rows)
+    if not len(alike):
+        return Delta(rows, signs)
+    if len(alike) == rows.num_rows:
+        places, sums = _summed(rows, signs)
+    else:
+        alone = np.ones(rows.num_rows, np.bool_)
+        alone[alike] = False
+        chosen, some = _summed(rows.take(pa.array(alike)), signs[alike])
+        places, sums = np.concatenate([np.flatnonzero(alone), alike[chosen]]), np.concatenate([signs[alone], some])
+    return Delta(rows.take(pa.array(places)), sums)
+
+
+def _summed(rows: pa.RecordBatch, signs: Int64s) -> tuple[Int64s, Int64s]:
+    """For the rows that do not cancel out, the place of each, where it came last, and its summed weight."""
     codes = row_codes(rows)
     count = int(codes.max(initial=-1)) + 1
     sums = np.zeros(count, np.int64)
@@ -65,7 +81,7 @@ def summed(rows: pa.RecordBatch, signs: Int64s) -> Delta:
     for places in (np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)):
         last[codes[places]] = places
     stay = np.flatnonzero(sums)
-    return Delta(rows.take(pa.array(last[stay])), sums[stay])
+    return last[stay], sums[stay]
 
 
 def weights(batch: Batch) -> Int64s:
@@ -152,8 +168,9 @@ def keyed_difference(
         emits: retract or upsert: whether an update comes with the row before it.
     """
     count = len(had)
-    same = row_codes(pa.concat_batches([before, after]))
-    changed = (had != has) | (had & has & (same[:count] != same[count:]))
+    changed = had != has
+    for one, other in zip(before.columns, after.columns, strict=True):
+        changed |= had & has & _differ(one, other)
     if not changed.any():
         return None
     numbers = np.arange(count)
@@ -167,6 +184,17 @@ def keyed_difference(
     kinds = np.concatenate([kinds_before[says_before], kinds_after[says_after]])
     order = np.argsort(rows % count, kind="stable")
     return _chosen(pa.concat_batches([before, after]), rows[order], kinds[order].astype(np.int8))
+
+
+def _differ(one: pa.Array, other: pa.Array) -> Mask:
+    """Where two columns of one type have distinct values."""
+    if is_word(one.type):
+        valid, valid_other = (column.is_valid().to_numpy(zero_copy_only=False) for column in (one, other))
+        differ: Mask = (valid != valid_other) | (valid & (words_of(one) != words_of(other)))
+        return differ
+    numbers, _ = distinct_of([pa.concat_arrays(coded_columns([one, other]))])
+    others: Mask = numbers[: len(one)] != numbers[len(one) :]
+    return others
 
 
 def _chosen(rows: pa.RecordBatch, places: Int64s, kinds: npt.NDArray[np.int8]) -> Batch:

@@ -177,7 +177,8 @@ class GroupAggregate(Operator):
         rows, signs = conformed(batch.data, self._input), weights(batch)
         of, keys = distinct_keys([rows.column(key) for key in self._keys.names], rows.num_rows)
         state = self._states.begin(_GROUPS, keys)
-        found = state.rows.find(keys)
+        search = state.rows.search(keys)
+        found = search.slots
         had = found >= 0
         before = np.zeros(len(found), np.int64)
         before[had] = state.rows.numbers(found[had], _ROWS)
@@ -185,9 +186,11 @@ class GroupAggregate(Operator):
         np.add.at(after, of, signs)
         self._begin(rows, keys)
         was = self._results(keys, had, found[had])
-        self._merge(rows, signs, of, keys, had | (after > 0), after)
         has = after > 0
-        now = self._results(keys, has, state.rows.find(keys)[has])
+        slots = state.enter(search, had | has, keys)
+        self._merge(rows, signs, of, keys, had | has, after, slots)
+        now = self._results(keys, has, slots[has[had | has]])
+        state.remove(slots[~has[had | has]])
         self._states.end()
         changes = keyed_difference(was, had, now, has, self._spec.emits)
         if changes is not None:
@@ -203,7 +206,14 @@ class GroupAggregate(Operator):
             self._states.begin(name, keys)
 
     def _merge(
-        self, rows: pa.RecordBatch, signs: Int64s, of: Int64s, keys: list[pa.Array], known: Mask, after: Int64s
+        self,
+        rows: pa.RecordBatch,
+        signs: Int64s,
+        of: Int64s,
+        keys: list[pa.Array],
+        known: Mask,
+        after: Int64s,
+        slots: Int64s,
     ) -> None:
         """Take in the rows of the groups that are, or come to be, there; what goes of others was never known."""
         if not known.any():
@@ -213,15 +223,16 @@ class GroupAggregate(Operator):
             rows, signs, of = rows.filter(pa.array(chosen)), signs[chosen], (np.cumsum(known) - 1)[of[chosen]]
             keys, after = [key.filter(pa.array(known)) for key in keys], after[known]
         state = self._states[_GROUPS]
-        slots, _ = state.add(keys)
         state.write(slots, _ROWS, after)
         groups = GroupedRows(rows, signs, of, keys, slots)
         for accumulator in self._accumulators:
             accumulator.merge(groups)
-        state.remove(slots[after <= 0])
 
     def _results(self, keys: list[pa.Array], there: Mask, slots: Int64s) -> pa.RecordBatch:
         """The results of the groups that are there, at the places of their keys."""
+        if there.all():
+            results = [accumulator.results(slots, keys) for accumulator in self._accumulators]
+            return pa.RecordBatch.from_arrays([*keys, *results], schema=self._spec.schema)
         own = [key.filter(pa.array(there)) for key in keys]
         results = [accumulator.results(slots, own) for accumulator in self._accumulators]
         places = pa.array(np.cumsum(there) - 1, mask=~there)

@@ -187,6 +187,8 @@ class Extremes:
 
     def _best(self, candidates: _Candidates, groups: int) -> pa.Array:
         values = pa.concat_arrays(candidates.values)
+        if pa.types.is_integer(self._kind):
+            return self._best_number(np.concatenate(candidates.of), values, groups)
         if pa.types.is_duration(self._kind):
             # Arrow finds no extremes of durations.
             values = values.view(pa.int64())
@@ -198,6 +200,18 @@ class Extremes:
         found[best.column("g").to_numpy()] = True
         extremes = one_array(best.column(f"v_{self._call.function}")).take(pa.array(places, mask=~found))
         return extremes.view(self._kind) if pa.types.is_duration(self._kind) else extremes
+
+    def _best_number(self, of: Int64s, values: pa.Array, groups: int) -> pa.Array:
+        if values.null_count:
+            valid = values.is_valid()
+            of, values = of[valid.to_numpy(zero_copy_only=False)], values.filter(valid)
+        numbers = values.to_numpy()
+        limits, is_least = np.iinfo(numbers.dtype), self._call.function == "min"
+        best = np.full(groups, limits.max if is_least else limits.min, numbers.dtype)
+        (np.minimum if is_least else np.maximum).at(best, of, numbers)
+        found = np.zeros(groups, np.bool_)
+        found[of] = True
+        return pa.array(best, self._kind, mask=~found)
 
     def results(self, slots: Int64s, keys: list[pa.Array]) -> pa.Array:
         """See `Accumulator`."""

@@ -24,6 +24,8 @@ _A = TypeVar("_A", bound=np.generic)
 
 _WORD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Multiplied by it, numbers that differ by little are far apart (2^64 by the golden ratio)."""
 _TEXT: Final = (
     pa.types.is_string,
     pa.types.is_large_string,
@@ -65,6 +67,30 @@ def words_of(column: pa.Array) -> Words:
         column = column.view(_integer(kind))
     values = np.frombuffer(column.buffers()[1], numpy_type(column.type))
     return values[column.offset : column.offset + len(column)].astype(np.int64, copy=False).view(np.uint64)
+
+
+def perhaps_alike(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """The rows, ascending, of which another may have the same values; each of the others differs from all.
+
+    They are told apart by a number that is made of their words.
+
+    Example:
+        >>> perhaps_alike([pa.array([1, 1, 2, 1]), pa.array(["a", "b", "a", "a"])], 4).tolist()
+        [0, 1, 3]
+    """
+    words = [words_of(column) for column in columns if is_word(column.type) and not column.null_count]
+    if not words:
+        return np.arange(rows)
+    mixed = np.zeros(rows, np.uint64)
+    for column in words:
+        mixed *= _ODD
+        mixed += column
+    ordered = np.sort(mixed)
+    twice = ordered[1:][ordered[1:] == ordered[:-1]]
+    if not len(twice):
+        return np.empty(0, np.int64)
+    found = np.searchsorted(twice, mixed).clip(max=len(twice) - 1)
+    return np.flatnonzero(twice[found] == mixed)
 
 
 def from_words(words: Words, valid: npt.NDArray[np.bool_] | None, kind: pa.DataType) -> pa.Array:

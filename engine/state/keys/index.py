@@ -30,6 +30,7 @@ from penstock.engine.state.keys.codec import (
     words_of,
 )
 from penstock.engine.state.keys.groups import hash_columns
+from penstock.engine.state.keys.kernels import are_loaded
 
 Slots = npt.NDArray[np.int64]
 
@@ -171,7 +172,7 @@ class KeyIndex:
     def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
         self._asked += rows if rows > _TRICKLE else 0
         keys = len(self) + new_keys
-        has_earned = rows > _TRICKLE and self._asked >= _EARNED
+        has_earned = rows > _TRICKLE and self._asked >= (_FEW if are_loaded() else _EARNED)
         return has_earned or (keys > _FEW and rows > _FEW) or keys > _MANY
 
     def remove(self, slots: Slots) -> None:

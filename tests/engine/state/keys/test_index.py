@@ -220,6 +220,7 @@ def test_batches_of_some_rows_wait_for_numba_when_a_dict_has_taken_as_long(monke
     monkeypatch.setattr(module, "_FEW", 20)
     monkeypatch.setattr(module, "_TRICKLE", 2)
     monkeypatch.setattr(module, "_EARNED", 100)
+    monkeypatch.setattr(module, "are_loaded", lambda: False)
     index = KeyIndex()
     slots = [index.lookup([pa.array(range(key, key + 5))]).tolist() for key in range(0, 80, 5)]
     assert slots == [list(range(key, key + 5)) for key in range(0, 80, 5)]
@@ -230,6 +231,16 @@ def test_batches_of_some_rows_wait_for_numba_when_a_dict_has_taken_as_long(monke
         index.find([pa.array(range(key, key + 5))])
     assert isinstance(index._table, module._WordTable)
     assert index.enter(found, np.array([True, False, True, True, True])).tolist() == [79, 78, 81, 77]
+
+
+def test_an_index_does_not_wait_for_numba_that_another_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_FEW", 20)
+    monkeypatch.setattr(module, "_TRICKLE", 2)
+    monkeypatch.setattr(module, "are_loaded", lambda: True)
+    index = KeyIndex()
+    slots = [index.lookup([pa.array(range(key, key + 5))]).tolist() for key in range(0, 30, 5)]
+    assert slots == [list(range(key, key + 5)) for key in range(0, 30, 5)]
+    assert isinstance(index._table, module._WordTable)
 
 
 @pytest.mark.parametrize("places", [[], [0], [1], [2, 0]], ids=str)
