@@ -193,8 +193,11 @@ class JoinRows:
     ) -> pa.RecordBatch:
         """Results of pairs: row i of `left_rows` with row i of `right_rows`, and the columns in between."""
         one = self._taken(LEFT, left, left_rows)
-        other = self._taken(RIGHT, right, right_rows)
-        values = [other.column(field.name) for field in self._values_of_right()]
+        fields = self._values_of_right()
+        values: list[pa.Array] = []
+        if fields:
+            other = taken(right.select([field.name for field in fields]), right_rows)
+            values = conformed(other, pa.schema(fields)).columns
         return pa.RecordBatch.from_arrays([*one.columns, *between, *values], schema=self._result_schema())
 
     def alone(
@@ -217,7 +220,7 @@ class JoinRows:
         return pa.RecordBatch.from_arrays([*own, *between, *values], schema=self._result_schema())
 
     def _taken(self, side: int, rows: pa.RecordBatch, indices: Int64s) -> pa.RecordBatch:
-        return conformed(rows.take(pa.array(indices)), self._schema(side))
+        return conformed(taken(rows, indices), self._schema(side))
 
     def _schema(self, side: int) -> pa.Schema:
         held = self._held[side]
@@ -270,6 +273,13 @@ class JoinRows:
             order = {row["place"]: row["name"] for row in tables[_ORDER].data.to_pylist() if row["side"] == SIDES[side]}
             names = [order[place] for place in sorted(order)]
         return self.take_in(side, rows.select(names)), beside
+
+
+def taken(rows: pa.RecordBatch | pa.Array, indices: Int64s) -> pa.RecordBatch | pa.Array:
+    """The rows, or values, at some places; those that are given where the places are all, in order."""
+    if len(indices) == len(rows) and (indices == np.arange(len(indices))).all():
+        return rows
+    return rows.take(pa.array(indices))
 
 
 def timed_rows(rows: Callable[[], tuple[Sequence[pa.RecordBatch], Int64s]] | None) -> KeptRows | None:

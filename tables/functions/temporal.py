@@ -487,7 +487,7 @@ def _text_or_number_alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
 
 def _now(kind: SqlType) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
-        moment = pa.array([call.session.now_ms] * call.rows, pa.int64()).cast(pa.timestamp("ms", "UTC"))
+        moment = pa.repeat(pa.scalar(call.session.now_ms, pa.timestamp("ms", "UTC")), call.rows)
         return cast_values(moment, t.timestamp_ltz(3), kind, False, call.session)
 
     return evaluate

@@ -64,6 +64,10 @@ def spread(begins: Int64s, ends: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
     reached = np.cumsum(lengths)
     offsets = begins - (reached - lengths)
     total = int(reached[-1]) if len(reached) else 0
+    if (lengths == 1).all():
+        for first in range(0, total, EMIT_ROWS):
+            yield np.arange(first, min(first + EMIT_ROWS, total)), begins[first : first + EMIT_ROWS]
+        return
     for first in range(0, total, EMIT_ROWS):
         numbers = np.arange(first, min(first + EMIT_ROWS, total))
         of = np.searchsorted(reached, numbers, "right")

@@ -24,11 +24,11 @@ from penstock.engine.durations import format_duration
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext
-from penstock.engine.operators.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema
+from penstock.engine.operators.join_columns import LEFT, Int64s, JoinColumns, JoinRows, conformed, plain_schema, taken
 from penstock.engine.operators.joins.join_buffers import codes_are_keys, key_codes, parts, spread
 from penstock.engine.operators.joins.lookup_cache import CachedRows, LookupCache
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.row_numbers import groups_of
+from penstock.engine.row_numbers import distinct_of, groups_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,7 @@ class LookupJoin(Operator):
         for of, places in pairs:
             for part in parts((rows, of), (padded, places)):
                 data = self._rows.pairs(rows, of[part], padded, places[part])
-                taken = pa.array(of[part])
-                out.collect(Batch(data, _taken(batch.timestamps, taken), _taken(batch.kinds, taken)))
+                out.collect(Batch(data, _taken(batch.timestamps, of[part]), _taken(batch.kinds, of[part])))
 
     def _meeting(
         self,
@@ -158,12 +157,9 @@ class LookupJoin(Operator):
             if column.null_count:
                 valid &= column.is_valid().to_numpy(zero_copy_only=False)
         with_key = np.flatnonzero(valid)
-        columns = [column.filter(pa.array(valid)) for column in columns]
-        groups = groups_of([pa.chunked_array([column]) for column in columns], len(with_key))
-        firsts = np.unique(groups.ids, return_index=True)[1] if len(with_key) else np.empty(0, np.int64)
-        taken = [column.take(pa.array(firsts)) for column in columns]
+        numbers, distinct = distinct_of([taken(column, with_key) for column in columns])
         schema = pa.schema([self._schema.field(name) for name in self._keys])
-        return with_key, conformed(pa.RecordBatch.from_arrays(taken, list(self._keys)), schema), groups.ids
+        return with_key, conformed(pa.RecordBatch.from_arrays(distinct, list(self._keys)), schema), numbers
 
     def _look_up(self, keys: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s, Int64s]:
         """Rows of the table, and for each key the range of its rows there: begin and length."""
@@ -212,6 +208,8 @@ class LookupJoin(Operator):
         except USER_FAILURES as error:
             raise self._context.user_code_error(error, keys.to_pylist()) from error
         rows = self._checked(rows)
+        if rows.num_rows == keys.num_rows and all(rows.column(name).equals(keys.column(name)) for name in self._keys):
+            return rows, np.ones(keys.num_rows, np.int64)
         together = [pa.chunked_array([keys.column(name), rows.column(name)]) for name in self._keys]
         ids = groups_of(together, keys.num_rows + rows.num_rows).ids
         key_of = ids[keys.num_rows :]
@@ -247,8 +245,8 @@ class LookupJoin(Operator):
                 raise self._context.life_cycle_error(error, "close()") from error
 
 
-def _taken(values: pa.Array | None, indices: pa.Array) -> pa.Array | None:
-    return None if values is None else values.take(indices)
+def _taken(values: pa.Array | None, indices: Int64s) -> pa.Array | None:
+    return None if values is None else taken(values, indices)
 
 
 def _null_row(schema: pa.Schema) -> pa.RecordBatch:
