@@ -6,10 +6,7 @@ which must be well without the mutant (`test_mutants.py`), 500.
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.job.replay import replay
-from penstock.testing.simulation import Case, FaultRates, Scenario, Warehouse, simulate, sweep
+from penstock.testing.simulation import Case, FaultRates, Outcome, Scenario, Warehouse, simulate, sweep
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.regressions import REGRESSIONS, RESCALED, Regression, how_to_run
 from tests.simulation.scenarios import BRIEF, SCENARIOS
@@ -32,18 +29,18 @@ TRACED = range(len(SCENARIOS))
 
 
 @pytest.mark.parametrize(
-    ("scenarios", "seeds", "processes", "rates", "options"),
+    ("scenarios", "seeds", "rates", "options"),
     [
-        (SCENARIOS, USUAL_SEEDS, 1, FaultRates(), ""),
-        *((BRIEF, block, 1, FaultRates(), " --brief") for block in BRIEF_BLOCKS),
-        (SCENARIOS, RESCALED_SEEDS, 2, RESCALED, " --rescales"),
+        (SCENARIOS, USUAL_SEEDS, FaultRates(), ""),
+        *((BRIEF, block, FaultRates(), " --brief") for block in BRIEF_BLOCKS),
+        (SCENARIOS, RESCALED_SEEDS, RESCALED, " --rescales"),
     ],
     ids=["any faults", *(f"brief jobs, from seed {block.start}" for block in BRIEF_BLOCKS), "rescales"],
 )
 def test_seeds_show_no_violation(
-    scenarios: Sequence[Scenario], seeds: range, processes: int, rates: FaultRates, options: str, tmp_path: Path
+    scenarios: Sequence[Scenario], seeds: range, rates: FaultRates, options: str, tmp_path: Path
 ) -> None:
-    failed = sweep(scenarios, seeds, processes, rates, log_folder=tmp_path).failed
+    failed = sweep(scenarios, seeds, 1, rates, log_folder=tmp_path).failed
     assert not failed, "\n".join(
         f"{outcome}\n  run it again: {how_to_run(outcome.scenario, outcome.seed)}{options}" for outcome in failed
     )
@@ -82,23 +79,17 @@ def test_without_faults_jobs_are_right_and_leave_nothing_behind(scenario: object
     assert (outcome.schedule, outcome.violations) == ((), ())
 
 
-def test_the_same_seed_gives_the_same_run_in_any_process_whatever_ran_before() -> None:
-    backwards = [run_seed(SCENARIOS, seed, FaultRates()).trace for seed in reversed(TRACED[::4])]
-    code = (
-        "from penstock.testing.simulation import FaultRates\n"
-        "from penstock.testing.simulation.sweep import run_seed\n"
-        "from tests.simulation.scenarios import SCENARIOS\n"
-        f"print(*(run_seed(SCENARIOS, seed, FaultRates()).trace for seed in {TRACED[::4]!r}))\n"
-    )
+def test_the_same_seed_gives_the_same_run_in_any_process_whatever_ran_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    backwards = {seed: run_seed(SCENARIOS, seed, FaultRates()).trace for seed in reversed(TRACED[::4])}
+    there: dict[int, str] = {}
+
+    def note(outcome: Outcome) -> None:
+        there[outcome.seed] = outcome.trace
+
     # Here hashes are by chance.
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert run.stdout.split() == backwards[::-1]
+    monkeypatch.setenv("PYTHONHASHSEED", "1")
+    sweep(SCENARIOS, TRACED[::4], processes=2, progress=note)
+    assert there == backwards
 
 
 def test_the_machines_clock_has_no_part_in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
