@@ -27,8 +27,10 @@ from penstock.tables.plan.nodes import (
     Project,
     Scan,
     SinkPlan,
+    TopN,
     Watermarks,
     inputs_of,
+    walk_plan,
 )
 from penstock.tables.plan.rules.apply import rewritten_plan
 from penstock.tables.types import Kind, SqlType
@@ -68,7 +70,7 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
         raise source.invalid(
             insert.at,
             f"the query gives changes that table {table.name!r} ({table.connector}) does not take: {lacking}; write to "
-            "a table that takes them, or turn them into rows with TO_CHANGELOG",
+            f"a table that takes them, or turn them into rows with TO_CHANGELOG{_first_by_time(plan)}",
         )
     if engine_mode(given) is EngineMode.UPSERT and (Change.UPDATE_BEFORE in mode or not table.definition.primary_key):
         raise source.unsupported(
@@ -88,6 +90,17 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
         f"the query's rows are not told apart by the primary key of table {table.name!r} ({', '.join(key)}), or their "
         "changes are not in order by it, so rows of one key would overwrite each other; group by it, or add "
         "ON CONFLICT DO DEDUPLICATE",
+    )
+
+
+def _first_by_time(plan: PlanNode) -> str:
+    """What to do where the changes come of first rows that could be decided once."""
+    ranked = [node for node in walk_plan(plan) if isinstance(node, TopN) and node.last == 1 and not node.in_windows]
+    if not ranked:
+        return ""
+    return (
+        "; the first row of each key is only added where ROW_NUMBER() = 1 is ORDER BY one time attribute, ascending "
+        "(a column with WATERMARK, or of PROCTIME()), of rows that are only added"
     )
 
 

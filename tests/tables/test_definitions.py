@@ -338,3 +338,49 @@ def test_keys_and_words_of_set_need_no_quotes(env: StreamEnvironment) -> None:
     env.sql("SET table.exec.state.ttl = '1 h'")
     assert env.tables.option("sql-client.execution.result-mode") == "TABLE"
     assert env.tables.option("table.exec.state.ttl") == "1 h"
+
+
+_KEEP_FIRST = (
+    "INSERT INTO firsts SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {}) AS n FROM {}) "
+    "WHERE n = 1"
+)
+
+
+def _with_firsts(env: StreamEnvironment, folder: Path) -> None:
+    (folder / "rows.csv").write_text(
+        "k,v,at\na,1,2024-01-01 00:00:02\na,2,2024-01-01 00:00:01\nb,3,2024-01-01 00:00:05\na,4,2024-01-01 00:00:09\n"
+    )
+    env.sql(
+        "CREATE TABLE timed (k STRING, v INT, at TIMESTAMP(3), p AS PROCTIME(), WATERMARK FOR at AS at - INTERVAL '1' "
+        f"SECOND) WITH ('connector' = 'filesystem', 'path' = '{folder / 'rows.csv'}', 'format' = 'csv')"
+    )
+    files = f"'connector' = 'filesystem', 'path' = '{folder / 'firsts'}', 'format' = 'json'"
+    env.sql(f"CREATE TABLE firsts (k STRING, v INT) WITH ({files})")
+
+
+@pytest.mark.parametrize(("time", "first"), [("at", 2), ("at ASC", 2), ("p", 1)])
+def test_first_rows_by_time_are_written_to_files(env: StreamEnvironment, tmp_path: Path, time: str, first: int) -> None:
+    _with_firsts(env, tmp_path)
+    env.sql(_KEEP_FIRST.format(time, "timed"))
+    env.execute()
+    table = env.sql("SELECT * FROM firsts")
+    assert table is not None
+    rows = sorted(table.collect(), key=lambda row: str(row["k"]))
+    assert rows == [{"k": "a", "v": first}, {"k": "b", "v": 3}]
+
+
+@pytest.mark.parametrize(
+    ("order", "rows"),
+    [
+        ("at DESC", "timed"),
+        ("v", "timed"),
+        ("at, v", "timed"),
+        ("at", "(SELECT k, v, MAX(at) AS at FROM timed GROUP BY k, v)"),
+    ],
+)
+def test_first_rows_that_others_replace_are_refused_with_what_to_do(
+    env: StreamEnvironment, tmp_path: Path, order: str, rows: str
+) -> None:
+    _with_firsts(env, tmp_path)
+    with pytest.raises(SqlValidationError, match="ORDER BY one time attribute, ascending"):
+        env.sql(_KEEP_FIRST.format(order, rows))

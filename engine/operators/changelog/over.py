@@ -127,6 +127,9 @@ class Over(Operator):
             for place, call in enumerate(spec.calls)
         ]
         self._is_running = spec.preceding is None
+        # Behind the rows that the watermark has passed, one of its own time still has a number, as Flink's deduplication
+        # takes it; what a frame of other calls gives to rows of one time has been given.
+        self._latest = 1 if all(call.function == "row_number" for call in spec.calls) else 0
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -150,7 +153,7 @@ class Over(Operator):
             self._forget(now)
             out.collect(Batch(self._results(rows, np.full(rows.num_rows, now)), batch.timestamps))
             return
-        rows, times = on_time(batch, self._input, self._watermark, self._context)
+        rows, times = on_time(batch, self._input, max(self._watermark - self._latest, MIN_TIMESTAMP), self._context)
         if len(times):
             self._pending.append(rows, times)
 
