@@ -233,7 +233,10 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
             _wait(job, output)
     except SystemExit as exit_:
         if exit_.code == EXIT_CODE:
-            output.say(f"job {job.name} was told to end (SIGTERM): {_what_is_left(prepared)}")
+            output.say(f"job {job.name} was told to end (SIGTERM): {_suspended(prepared)}")
+        raise
+    except KeyboardInterrupt:
+        output.say(f"job {job.name} was cancelled (Ctrl-C): {_cancelled(prepared)}")
         raise
     seconds = time.monotonic() - started
     metrics = job.metrics()
@@ -259,19 +262,47 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
     output.result(document, f"job {job.name} {job.status().value} after {duration_text(seconds)}")
 
 
-def _what_is_left(prepared: _Prepared) -> str:
+def _suspended(prepared: _Prepared) -> str:
     """Of a job that was suspended, what its next run begins with."""
-    none = "there is no checkpoint to resume from, so it begins anew"
-    checkpoints = prepared.env.config.checkpoints
-    if not (checkpoints.enabled or checkpoints.storage):
-        return none
     try:
-        left = resumed_start(prepared.name, checkpoints, "latest", False).savepoint
-    except (NoCheckpointError, ConfigurationError):
-        return none
+        left = _left_by(prepared)
     except PenstockError as error:
         return f"what it has left cannot be read: {error}"
+    if left is None:
+        return "there is no checkpoint to resume from, so it begins anew"
     return f"suspended behind {left}; resume with --resume"
+
+
+def _cancelled(prepared: _Prepared) -> str:
+    """The same of a job that was cancelled, which keeps a checkpoint where it was told to."""
+    try:
+        left = _left_by(prepared)
+    except PenstockError as error:
+        return f"what it has left cannot be read: {error}"
+    if left is not None:
+        return f"its newest checkpoint stays, {left}; resume with --resume"
+    if not prepared.env.config.checkpoints.enabled:
+        return "it took no checkpoints, so it begins anew"
+    return (
+        "its checkpoints went with it, so it begins anew; "
+        "-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps the newest, and "
+        "SIGTERM suspends a job"
+    )
+
+
+def _left_by(prepared: _Prepared) -> str | None:
+    """URL of what a run of the job has left to resume from; None: nothing.
+
+    Raises:
+        PenstockError: that cannot be read.
+    """
+    checkpoints = prepared.env.config.checkpoints
+    if not (checkpoints.enabled or checkpoints.storage):
+        return None
+    try:
+        return resumed_start(prepared.name, checkpoints, "latest", False).savepoint
+    except (NoCheckpointError, ConfigurationError):
+        return None
 
 
 def _say_start(job: JobHandle, output: Output) -> None:

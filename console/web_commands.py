@@ -20,6 +20,7 @@ from penstock.console.jobs import find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError, UnknownOperatorError, nearest
+from penstock.job_folders import DEFAULT_FOLDER
 from penstock.web.export.options import export_options
 from penstock.web.serve import DEFAULT_PORT, ServerOptions, default_folder
 
@@ -133,6 +134,7 @@ def console_command(
         flight,
         tuple(proxies or ()),
         tuple(operators or ()),
+        str(DEFAULT_FOLDER.expanduser() / "checkpoints"),
     )
     with output.progress("starting the web console"):
         found = start_server(options)

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.engine.errors import StateError, StateNotReadyError
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import Redistribution
+from penstock.savepoints.far_times import printable
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout
 from penstock.savepoints.live_rows import LiveRows, ScanFilter, values_of
@@ -152,8 +153,8 @@ class LiveState:
         return self._ask(ask, None)
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas DataFrame."""
-        return self.scan().to_pandas()
+        """All rows as a pandas DataFrame; times beyond the years 1 to 9999 are the last, or the first, of these."""
+        return printable(self.scan()).to_pandas()
 
     def _owners(
         self, subtasks: Subtasks, layout: Layout, keys: Sequence[Sequence[Any]]

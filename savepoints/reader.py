@@ -24,6 +24,7 @@ from penstock.engine.errors import CheckpointError, UnknownStateError, nearest
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from penstock.savepoints.far_times import printable
 from penstock.savepoints.layout import StateKind
 from penstock.savepoints.saved_state import Part, SavedState
 from penstock.savepoints.segments import read_file
@@ -132,7 +133,8 @@ class SavedOperator:
     def timers(self) -> pa.Table:
         """The timers: key columns, start and end of the window where they are a window's, `time`, `kind`.
 
-        `time` is a timestamp (ms, UTC), `kind` is `"event"` or `"processing"`.
+        `time` is a timestamp (ms, UTC), `kind` is `"event"` or `"processing"`. Times beyond the years 1 to 9999 are the
+        last, or the first, of these, as no calendar has others.
         """
         tables = []
         for stored, kind in ((EVENT_TIMERS, "event"), (PROCESSING_TIMERS, "processing")):
@@ -140,7 +142,9 @@ class SavedOperator:
                 if state.stored_name == stored:
                     rows = state.to_arrow()
                     tables.append(rows.append_column("kind", pa.array([kind] * rows.num_rows, pa.string())))
-        return pa.concat_tables(tables, promote_options="default") if tables else _NO_TIMERS.empty_table()
+        if not tables:
+            return _NO_TIMERS.empty_table()
+        return printable(pa.concat_tables(tables, promote_options="default"))
 
     def to_dict(self, facts: FactsOf = facts_of) -> dict[str, Any]:
         """What there is, as JSON has it; of each state what `facts` says."""

@@ -19,6 +19,7 @@ from penstock.engine.errors import StateError, nearest
 from penstock.engine.state.capture import DELETED
 from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, rows_of_groups
+from penstock.savepoints.far_times import printable
 from penstock.savepoints.history import merge_rows
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
@@ -144,8 +145,8 @@ class SavedState:
         return self.layout.show(self.raw())
 
     def to_pandas(self) -> Any:
-        """`to_arrow` as a pandas DataFrame."""
-        return self.to_arrow().to_pandas()
+        """`to_arrow` as a pandas DataFrame; times beyond the years 1 to 9999 are the last, or the first, of these."""
+        return printable(self.to_arrow()).to_pandas()
 
     def to_spark(self, session: SparkSession) -> DataFrame:
         """All rows as a Spark DataFrame, with a partition for each old subtask, whose files the executors read.

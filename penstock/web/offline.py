@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.history import CheckpointPart
-from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import ClusterError, PenstockError
+from penstock.engine.errors import ClusterError
 from penstock.engine.graph.scale import ParallelismRequest
-from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
-from penstock.engine.job.status import JobStatus
+from penstock.engine.job.info import JobInfo
 from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.reader import Savepoint, read
-from penstock.savepoints.storage import open_blobs
-from penstock.savepoints.store import ended_by, find_manifest
 from penstock.web.cluster import Node, Reading
 from penstock.web.serve import ENDED_JOBS, EndedJobs
+from penstock.web.stored_jobs import stored_jobs
 
 if TYPE_CHECKING:
     from penstock.actors.stacks import SampledStack
     from penstock.actors.task_log import LogLine
     from penstock.savepoints.live_state import LiveState
-
-_DEEPEST: Final = 2
-"""Folders of savepoints and of jobs lie in the folder itself, or one below: `checkpoints` and `savepoints`."""
 
 
 class OfflineCluster:
@@ -95,72 +88,10 @@ def jobs_in(folder: Path) -> list[JobInfo]:
         folder: of checkpoints, of savepoints, of both (`checkpoints`, `savepoints`), or of a console.
     """
     logged = {info.id: info for info in EndedJobs(folder / ENDED_JOBS).read()}
-    found = {info.id: info for info in _kept(folder, 0)}
+    found = {info.id: info for info in stored_jobs(folder)}
     # What a console has seen of a job is more than its files tell, but for where its newest checkpoint is.
     both = {job_id: replace(logged[job_id], checkpoints=found[job_id].checkpoints) for job_id in logged.keys() & found}
     return list({**found, **logged, **both}.values())
-
-
-def _kept(folder: Path, depth: int) -> Iterator[JobInfo]:
-    for path in sorted(one for one in folder.iterdir() if one.is_dir() and not one.is_symlink()):
-        try:
-            yield _job_of(path)
-        except PenstockError:
-            # It is no job's folder, or a damaged one, which `penstock savepoint inspect` explains.
-            if depth + 1 < _DEEPEST:
-                yield from _kept(path, depth + 1)
-
-
-def _job_of(path: Path) -> JobInfo:
-    """The job whose checkpoints, or savepoint, lie in a folder."""
-    found = find_manifest(str(path))
-    taken = found.checkpoint
-    is_savepoint = taken.kind is not SnapshotKind.CHECKPOINT
-    status = JobStatus.FINISHED if is_savepoint else _status(path)
-    size = sum({file.path: file.length for file in taken.files()}.values())
-    url = read(str(path)).path
-    one = CheckpointInfo(
-        taken.checkpoint,
-        taken.kind,
-        "completed",
-        taken.attempt,
-        taken.triggered_ms,
-        float(taken.completed_ms - taken.triggered_ms),
-        len(taken.subtasks),
-        len(taken.subtasks),
-        size,
-        size,
-        url=url,
-    )
-    tasks = tuple(_tasks(taken, status))
-    return JobInfo(
-        path.name if is_savepoint else taken.job_id,
-        f"{taken.job_name} ({path.name})" if is_savepoint else taken.job_name,
-        status,
-        since_ms=taken.completed_ms,
-        started_ms=taken.triggered_ms,
-        attempt=taken.attempt,
-        parallelism=max((task.parallelism for task in tasks), default=0),
-        max_parallelism=taken.max_parallelism,
-        tasks=tasks,
-        checkpoints=CheckpointsInfo(1, latest=taken.checkpoint, latest_url=url, last_bytes=size, history=(one,)),
-    )
-
-
-def _status(path: Path) -> JobStatus:
-    """How the job ended; running where nobody has written that down: its manager may be alive elsewhere, or lost."""
-    end = ended_by(open_blobs(str(path)))
-    known = {status.value: status for status in JobStatus}
-    return JobStatus.RUNNING if end is None else known.get(end.status, JobStatus.FAILED)
-
-
-def _tasks(taken: CompletedCheckpoint, status: JobStatus) -> Iterator[TaskInfo]:
-    first = {handle.task: handle for handle in sorted(taken.subtasks, key=lambda one: one.subtask, reverse=True)}
-    for task in sorted(first):
-        operators = tuple(OperatorInfo(operator.name, operator.uid) for operator in first[task].operators)
-        count = first[task].parallelism
-        subtasks = tuple(SubtaskInfo(subtask, taken.attempt, None, status) for subtask in range(count))
-        yield TaskInfo(task, " -> ".join(one.name for one in operators), count, operators, (), subtasks)
 
 
 def serve_offline(folder: Path, listening: socket.socket) -> None:

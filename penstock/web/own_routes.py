@@ -38,6 +38,10 @@ _KEEP_ALIVE_SECONDS: Final = 15.0
 _LONGEST_PROFILE: Final = 60
 _LOG_LINES: Final = 500
 _MOST_LOG_LINES: Final = 5000
+_LOGS_ARE_GONE: Final = (
+    "the job has ended, and the lines that its processes kept went with them: what they printed is in Ray's files, "
+    "ray/session_*/logs/worker-*.out and .err in the temporary folder of each node"
+)
 _MOST_READING: Final = 8
 _SESSION_SECONDS: Final = 12 * 3600
 
@@ -311,6 +315,8 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
     async def logs(request: Request) -> Response:
         require_operator(request)
         view = job_in(request, collector)
+        if view.info.status.ended:
+            raise HTTPException(404, _LOGS_ARE_GONE)
         most = whole(request.query_params.get("most", _LOG_LINES), "most", 1, _MOST_LOG_LINES)
         lines = await reading(lambda: cluster.logs(view.info.id, {}, most))
         return JSONResponse({"lines": [asdict(line) for line in lines]})

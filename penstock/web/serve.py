@@ -11,16 +11,18 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.actors.ended_jobs import info_from, info_text
+from penstock.actors.ended_jobs import ended_jobs, info_from, info_text
 from penstock.actors.nodes import ON_THE_HEAD
 from penstock.engine.errors import ClusterError, ConfigurationError
 from penstock.engine.job.info import JobInfo
 from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
+from penstock.web.stored_jobs import ended_in
 
 if TYPE_CHECKING:
     import uvicorn
@@ -49,6 +51,7 @@ class ServerOptions:
         export: where metrics, spans and lineage are sent.
         flight: port at which state is given over Arrow Flight; 0 takes a free one, None: it is not.
         proxies, operators: as of `Access`.
+        storage: the folder of jobs' checkpoints; those that had ended before the server began are listed by it.
     """
 
     host: str | None = None
@@ -59,6 +62,7 @@ class ServerOptions:
     flight: int | None = None
     proxies: tuple[str, ...] = ()
     operators: tuple[str, ...] = ()
+    storage: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -162,11 +166,12 @@ class ConsoleActor:
     """
 
     def __init__(self, options: ServerOptions) -> None:
+        from penstock.actors.cluster_notes import ClusterNotes
         from penstock.web.cluster import RayCluster
 
         self._options = options
         self._listening = _listen(options.listens_at, options.port or 0)
-        served = Served(options, RayCluster())
+        served = Served(options, RayCluster(), tuple(ended_jobs(ClusterNotes())))
         self._flights = None if options.flight is None else served.flights(options.flight)
         threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
 
@@ -205,22 +210,26 @@ class Served:
     Args:
         options: where it listens, and for whom.
         cluster: whose jobs.
+        ended: jobs of the cluster that had ended before.
     """
 
-    def __init__(self, options: ServerOptions, cluster: Cluster) -> None:
+    def __init__(self, options: ServerOptions, cluster: Cluster, ended: Iterable[JobInfo] = ()) -> None:
         from penstock.web.observed import Observed
         from penstock.web.security import LOOPBACK, Access, Role, tokens_in
 
         folder = Path(options.folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        ended = EndedJobs(folder / ENDED_JOBS)
+        written = EndedJobs(folder / ENDED_JOBS)
         names = (*LOOPBACK, options.listens_at, *options.names)
         open_to = Role.OPERATOR if options.is_local else Role.NOBODY
         tokens = tokens_in(options.token_file)
         self._access = Access(tokens, open_to, names, options.proxies, options.operators)
         self._options = options
         self._cluster = cluster
-        self._observed = Observed(ended.read(), ended.write)
+        # What a console has seen of a job is more than notes and files tell.
+        stored = ended_in(Path(options.storage)) if options.storage else ()
+        known = {info.id: info for info in (*stored, *ended, *written.read())}
+        self._observed = Observed(sorted(known.values(), key=lambda info: info.since_ms), written.write)
 
     def application(self) -> App:
         """What answers over HTTP."""

@@ -217,6 +217,7 @@ def test_ctrl_c_ends_the_job_and_exits_with_130(folder: Path) -> None:
     _, err = child.communicate(timeout=120)
     # Where the signal meets a function, it is said before what the job waits for.
     assert (child.returncode, err.splitlines()[-1]) == (130, "error: interrupted")
+    assert "job endless was cancelled (Ctrl-C): it took no checkpoints, so it begins anew" in err
 
 
 @pytest.mark.parametrize(
@@ -372,3 +373,29 @@ def test_who_is_told_to_end_says_what_the_job_is_resumed_from(
     assert ended.value.code == 143
     left = f"suspended behind {taken[0]}; resume with --resume" if taken else "there is no checkpoint to resume from"
     assert f"job endless was told to end (SIGTERM): {left}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_ctrl_c_says_what_stays_of_the_job(
+    penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    taken: list[str] = []
+
+    def wait(job: JobHandle, output: object) -> None:
+        taken.append(job.checkpoint())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.console.run._wait", wait)
+    (words / "endless.py").write_text(
+        "import penstock as ps\n\n"
+        "def flow(env):\n"
+        "    env.from_source(ps.DataGenSource({'i': ps.Sequence()}, rows=None, rate=10)).print()\n"
+    )
+    retention = "-Dexecution.checkpointing.externalized-checkpoint-retention=" + (
+        "RETAIN_ON_CANCELLATION" if kept else "DELETE_ON_CANCELLATION"
+    )
+    settings = ("-Dexecution.checkpointing.dir=kept", "-Dexecution.checkpointing.interval=5m", retention)
+    done = penstock("run", "--local", *settings, "endless.py:flow")
+    assert done.code == 130
+    left = f"its newest checkpoint stays, {taken[0]}; resume with --resume" if kept else "its checkpoints went with it"
+    assert f"job endless was cancelled (Ctrl-C): {left}" in done.err

@@ -254,3 +254,15 @@ def test_timers_of_both_kinds_are_one_table(memory_url: MakeUrl) -> None:
 def test_what_window_operators_note_for_themselves_is_no_state_of_the_user() -> None:
     noted = pa.table({KEY_GROUP: pa.array([3], pa.int32()), "watermark": [12]})
     assert layout_of("window_watermarks", Redistribution.KEYED, noted).kind is StateKind.INTERNAL
+
+
+def test_timers_far_ahead_can_be_printed(memory_url: MakeUrl) -> None:
+    editor = savepoints.bootstrap(memory_url())
+    editor.event_timers("a", keys=["user"], data=[{"user": "ann", "time": 2**63 - 1}, {"user": "bob", "time": 1_000}])
+    made = editor.write()
+    timers = made.operator("a").timers()
+    assert "9999-12-31" in str(timers.to_pandas())
+    assert [row["time"].year for row in timers.to_pylist()] == [9999, 1970]
+    (state,) = made.operator("a").all_states
+    assert "9999-12-31" in str(state.to_pandas())
+    assert sorted(state.to_arrow()["time"].cast(pa.int64()).to_pylist()) == [1_000, 2**63 - 1]

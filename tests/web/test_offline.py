@@ -17,7 +17,7 @@ from penstock.web.app import make_app
 from penstock.web.observed import Observed
 from penstock.web.offline import OfflineCluster, jobs_in
 from penstock.web.security import Access, Role
-from penstock.web.serve import ENDED_JOBS, EndedJobs
+from penstock.web.serve import ENDED_JOBS, EndedJobs, Served, ServerOptions
 from tests.engine.helpers import local_environment
 from tests.web.conftest import TOKENS
 from tests.web.fakes import ORDERS
@@ -65,3 +65,43 @@ def test_their_state_is_read_from_the_files(client: TestClient) -> None:
 def test_nothing_can_be_changed(client: TestClient) -> None:
     assert client.post("/jobs/orders-1/savepoints", json={}).status_code == 409
     assert client.patch("/jobs/orders-1").status_code == 409
+
+
+def test_logs_of_a_job_that_has_ended_are_said_to_be_in_rays_files(client: TestClient) -> None:
+    found = client.get("/v1/jobs/orders-1/logs")
+    assert found.status_code == 404
+    assert "ray/session_*/logs/worker-*" in found.json()["errors"][0]
+
+
+def _cancelled(folder: Path) -> str:
+    """A job of which only what its manager wrote down is left; its id."""
+    env = local_environment(1, checkpoints=ps.checkpoints("1min", str(folder)))
+    env.from_collection([{"user": "ann"}]).print()
+    job = env.submit("gone")
+    job.checkpoint()
+    job.cancel()
+    (left,) = [path for path in folder.iterdir() if path.name.startswith("gone")]
+    assert sorted(path.name for path in left.iterdir()) == ["claims", "log"]
+    return left.name
+
+
+def test_a_job_of_which_no_checkpoint_is_left_is_listed(tmp_path: Path) -> None:
+    job_id = _cancelled(tmp_path / "checkpoints")
+    for folder in (tmp_path, tmp_path / "checkpoints"):
+        (info,) = jobs_in(folder)
+        assert (info.id, info.name, info.status) == (job_id, "gone", JobStatus.CANCELLED)
+        assert 0 < info.started_ms <= info.since_ms
+        assert info.checkpoints is None
+
+
+def test_a_server_that_begins_lists_the_jobs_that_had_ended_before(folder: Path) -> None:
+    _cancelled(folder / "checkpoints")
+    options = ServerOptions(folder=str(folder), storage=str(folder / "checkpoints"))
+    noted = replace(ORDERS, id="noted-1", name="noted", status=JobStatus.FINISHED)
+    app = Served(options, OfflineCluster(), [noted]).application()
+    with TestClient(app, "http://localhost") as client:
+        jobs = {one["name"]: one["state"] for one in client.get("/jobs/overview").json()["jobs"]}
+        listed = {"visits": "CANCELED", "gone": "CANCELED", "noted": "FINISHED", "orders": "FAILED"}
+        assert jobs == listed
+        gone = next(one for one in client.get("/jobs/overview").json()["jobs"] if one["name"] == "gone")
+        assert client.get(f"/jobs/{gone['jid']}").status_code == 200

@@ -127,8 +127,7 @@ class Over(Operator):
             for place, call in enumerate(spec.calls)
         ]
         self._is_running = spec.preceding is None
-        # Behind the rows that the watermark has passed, one of its own time still has a number, as Flink's deduplication
-        # takes it; what a frame of other calls gives to rows of one time has been given.
+        # Flink's deduplication takes a row of the watermark's own time; its number is behind those that were given.
         self._latest = 1 if all(call.function == "row_number" for call in spec.calls) else 0
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP

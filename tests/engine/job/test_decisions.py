@@ -46,9 +46,11 @@ COMPARED = {
     "penstock/web/flink_metrics.py": 3,
     "penstock/web/flink_routes.py": 1,
     "penstock/web/observed.py": 10,
+    "penstock/web/own_routes.py": 1,
     "penstock/web/prometheus.py": 2,
     "penstock/web/rescales.py": 2,
     "penstock/web/serve.py": 2,
+    "penstock/web/stored_jobs.py": 1,
     "penstock/web/why_slow.py": 1,
     # Which run of a name has left something to resume from.
     "savepoints/runs.py": 1,
