@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from penstock.recovery import checkpoints
 from tests.actors.paced import Paced
 
 KEYS = 5
+_LOOK_SECONDS = 0.2
 
 
 def environment(folder: Path | str, parallelism: int = 2, standbys: int = 0, **settings: Any) -> StreamEnvironment:
@@ -71,8 +73,13 @@ def assert_exact(rows: Iterable[dict[str, int]], total: int) -> None:
 
 def until(job: RayJob, condition: Callable[[JobInfo], bool]) -> JobInfo:
     """Let the job run, its rows flowing, until its info is as wanted."""
+    looked = 0.0
     while True:
         assert job.pump(0.05), job.status()
+        # Each look takes CPU of the processes that start meanwhile.
+        if time.monotonic() - looked < _LOOK_SECONDS:
+            continue
+        looked = time.monotonic()
         try:
             info = job.info()
         except JobError:

@@ -32,7 +32,7 @@ def test_each_subtask_is_killed_in_turn_and_no_row_is_lost_or_counted_twice(tmp_
     assert not list(tmp_path.glob("*/chk-*"))
 
 
-@pytest.mark.long("the simulation fails functions; processes are replaced: test_recovery.py")
+@pytest.mark.long("the simulation fails functions; processes are replaced: test_ray_blobs.py")
 def test_a_function_that_fails_once_is_run_again(tmp_path: Path) -> None:
     marker = tmp_path / "failed"
 

@@ -118,7 +118,7 @@ def test_an_error_of_the_sink_names_the_task() -> None:
     assert isinstance(caught.value.__cause__, SubtaskError)
 
 
-@pytest.mark.long("test_a_cancelled_job_has_removed_its_checkpoints_when_cancel_returns")
+@pytest.mark.long("test_job_manager.py cancels one")
 def test_cancel_ends_an_endless_job() -> None:
     env = StreamEnvironment(parallelism=2)
     numbers_without_end = env.from_source(DataGenSource({"n": Sequence()}))

@@ -35,7 +35,7 @@ def run(cluster: Cases, tmp_path: Path) -> Run:
     return run_case
 
 
-@pytest.mark.long("the simulation loses nodes; on Ray, processes are lost: test_recovery.py, test_job_manager.py")
+@pytest.mark.long("the simulation loses nodes; on Ray, processes are lost: test_ray_blobs.py, test_job_manager.py")
 def test_a_job_goes_on_where_there_is_room_when_the_node_of_its_subtasks_is_lost(run: Run) -> None:
     run("survived")
 

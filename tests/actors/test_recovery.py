@@ -62,7 +62,9 @@ def test_unaligned_checkpoints_of_a_job_with_a_slow_end_are_exact(tmp_path: Path
     assert_exact(updates, 20_000)
 
 
-@pytest.mark.long("regions: tests/engine/job/test_brain.py, engine/local/test_manager.py; who has died: the next test")
+@pytest.mark.long(
+    "regions: tests/engine/job/test_brain.py, engine/local/test_manager.py; who has died: test_ray_blobs.py"
+)
 def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

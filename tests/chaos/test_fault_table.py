@@ -91,14 +91,14 @@ def test_a_stuck_subtask_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: 
     assert record.detect_ms >= 900
 
 
-@pytest.mark.long("tests/actors/test_recovery.py: a manager that was replaced stops; zombies: the simulation")
+@pytest.mark.long("who is fenced: tests/engine/job/test_brain.py; zombies: the simulation")
 def test_a_stuck_job_manager_that_goes_on_has_lost_nothing(tmp_path: Path) -> None:
     run = shaken(tmp_path, ScheduledFault(AfterCheckpoints(1), PauseManager(2.0)), parallelism=1)
     assert run.faults[0].outcome == HARMLESS
     assert run.managers == 1
 
 
-@pytest.mark.long("tests/actors/test_recovery.py tests standbys")
+@pytest.mark.long("tests/actors/test_ray_blobs.py tests standbys")
 def test_a_standby_that_dies_is_replaced(tmp_path: Path) -> None:
     run = shaken(
         tmp_path,
@@ -138,7 +138,7 @@ def test_a_savepoint_during_which_a_process_dies_is_whole_or_absent(tmp_path: Pa
         assert savepoints.read(str(folder)).operator("sessions")
 
 
-@pytest.mark.long("tests/actors/test_recovery.py: a manager that was replaced stops")
+@pytest.mark.long("who is fenced: tests/engine/job/test_brain.py; zombies: the simulation")
 def test_a_job_manager_that_was_replaced_while_it_was_away_gives_up_and_leaves_the_job_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,7 +69,8 @@ def wait_for(penstock: Penstock, job: str, status: str) -> Any:
         info = penstock("info", job, "--json").document
         if info.get("status") == status:
             return info
-        time.sleep(0.05)
+        # Each look takes CPU of the processes that start meanwhile.
+        time.sleep(0.2)
     raise AssertionError(f"{job} did not become {status}: {info}")
 
 
