@@ -46,6 +46,11 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     is_as_of = isinstance(right, q.TableName) and right.as_of is not None
     node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
     kind = JoinKind.INNER if join.kind == "CROSS" else JoinKind(join.kind)
+    if kind in (JoinKind.SEMI, JoinKind.ANTI):
+        if is_as_of or join.condition is None:
+            raise binder.source.unsupported(join.at, f"LEFT {join.kind} JOIN takes a table as it is, by ON")
+        both = left_scope.beside(right_scope, joined_columns(left.columns, node.columns, JoinKind.INNER))
+        return Join(kind, left, node, _condition(binder, join.condition, both), left.columns), left_scope
     columns = joined_columns(left.columns, node.columns, kind)
     scope = left_scope.beside(right_scope, columns)
     condition: Expression | None

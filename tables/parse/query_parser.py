@@ -198,10 +198,11 @@ class QueryParser:
                 left = q.Join(at, kind, left, right)
             elif self.cursor.accept("ON"):
                 left = q.Join(at, kind, left, right, self.expressions.expression())
-            elif self.cursor.accept("USING"):
+            elif kind not in ("SEMI", "ANTI") and self.cursor.accept("USING"):
                 left = q.Join(at, kind, left, right, using=self.cursor.in_brackets(self.cursor.identifier))
             else:
-                raise self.cursor.expected("ON or USING", "behind the joined table")
+                what = "ON" if kind in ("SEMI", "ANTI") else "ON or USING"
+                raise self.cursor.expected(what, "behind the joined table")
 
     def _join_kind(self) -> str | None:
         cursor = self.cursor
@@ -215,9 +216,10 @@ class QueryParser:
             return "INNER"
         for kind in ("LEFT", "RIGHT", "FULL"):
             if cursor.accept(kind):
+                for alone in ("SEMI", "ANTI"):
+                    if kind == "LEFT" and cursor.accept(alone, "JOIN"):
+                        return alone
                 cursor.accept("OUTER")
-                if cursor.sees("SEMI") or cursor.sees("ANTI"):
-                    raise cursor.source.unsupported(cursor.at, "write semi and anti joins as [NOT] EXISTS or [NOT] IN")
                 cursor.expect("JOIN", where=f"behind {kind}")
                 return kind
         return None

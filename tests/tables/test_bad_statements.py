@@ -146,6 +146,8 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
         1,
         "nothing here that it changes: leave it out",
     ),
+    (SqlValidationError, "SELECT i.item FROM orders o LEFT ANTI JOIN items i ON o.item = i.item", 8, "'i'"),
+    (SqlSyntaxError, "SELECT 1 FROM orders LEFT SEMI JOIN items USING (item)", 43, "expected ON"),
     (SqlSyntaxError, "SET table.exec.state.ttl = 1 h", 28, "SET 'table.exec.state.ttl' = '1 h';"),
     (SqlSyntaxError, "SET 'pipeline.name' = my-job", 23, "SET 'pipeline.name' = 'my-job';"),
     (SqlSyntaxError, "SET pipeline.name TO 'x'", 19, "SET 'key' = 'value'"),
