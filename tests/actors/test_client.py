@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import threading
@@ -17,6 +18,7 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutErro
 from penstock.actors import client as module
 from penstock.actors.client import RayJob, check_serializable
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
+from penstock.actors.job_manager import JobManager
 from penstock.actors.results import Fetched
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.store import JobFolder
@@ -28,6 +30,7 @@ from penstock.engine.errors import (
     RecordError,
     SerializationError,
 )
+from penstock.engine.job import events as ev
 from penstock.engine.job.handle import CollectedRows
 from penstock.engine.job.status import JobStatus
 from tests.actors.fakes import program_of
@@ -174,6 +177,15 @@ def test_a_subtask_that_loses_rows_is_reported_and_one_that_died_is_not(monkeypa
     client.job.pump(0)
     (lost,) = client.manager.open("rows_lost")
     assert lost.arguments == (PLACE, 2, "RayError: object lost")
+
+
+def test_rows_that_are_reported_lost_fail_the_subtask_that_they_were_of() -> None:
+    heard: list[ev.TaskFailed] = []
+    manager: Any = SimpleNamespace(_shell=SimpleNamespace(handle=heard.append))
+    asyncio.run(JobManager.rows_lost(manager, PLACE, 2, "RayError: object lost"))
+    (failed,) = heard
+    assert (failed.place, failed.attempt) == (PLACE, 2)
+    assert "rows for the client were lost: RayError: object lost" in str(failed.error)
 
 
 def test_a_manager_that_is_being_restarted_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

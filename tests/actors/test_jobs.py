@@ -209,6 +209,7 @@ def test_another_address_than_that_of_the_connected_cluster_is_refused() -> None
         env.submit("elsewhere")
 
 
+@pytest.mark.long("test_client.py: they are reported, and fail their subtask; test_brain.py: what comes of that")
 def test_rows_lost_on_their_way_to_the_client_fail_the_job() -> None:
     env = StreamEnvironment(parallelism=1)
     env.from_source(DataGenSource({"n": Sequence()}, rate=100)).collect()
