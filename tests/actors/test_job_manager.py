@@ -35,7 +35,7 @@ def test_a_killed_job_manager_is_restarted_and_resumes_from_the_newest_checkpoin
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hurry = tmp_path / "hurry"
-    job, updates = submit(environment(tmp_path, 1), "manager killed", rows=6_000, rate=150, hurry=hurry)
+    job, updates = submit(environment(tmp_path, 1), "manager killed", rows=6_000, rate=75, hurry=hurry)
     # It writes its log once a second.
     until(job, lambda _: any((tmp_path / job.job_id / "log").glob("*")))
     info = until_checkpoint(job)

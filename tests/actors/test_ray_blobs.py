@@ -51,7 +51,7 @@ def test_standbys_take_the_place_of_a_process_that_died_and_of_one_that_is_stuck
     hurry = tmp_path / "hurry"
     env = environment("unused", 1, standbys=1, checkpoints=checkpoints("200ms", "ray://tests/jobs"))
     env.configure({"heartbeat.timeout": "2s"})
-    job, updates = submit(env, "in the object store", rows=6_000, rate=120, hurry=hurry)
+    job, updates = submit(env, "in the object store", rows=6_000, rate=60, hurry=hurry)
     # Ray's report knows no more of one that was killed.
     faults = [(signal.SIGKILL, "was killed, or has crashed"), (signal.SIGSTOP, "has not answered")]
     for number, (fault, cause) in enumerate(faults):

@@ -93,7 +93,7 @@ def test_a_failure_restarts_only_the_part_of_the_job_that_is_connected_to_it(
 def test_a_standby_takes_the_place_of_a_process_that_died_and_another_becomes_standby(tmp_path: Path) -> None:
     hurry = tmp_path / "hurry"
     env = environment(tmp_path, parallelism=1, standbys=1)
-    job, updates = submit(env, "standby", rows=6_000, rate=120, hurry=hurry)
+    job, updates = submit(env, "standby", rows=6_000, rate=75, hurry=hurry)
     until_checkpoint(job)
     (standby,) = until(job, lambda info: len(info.standby_pids) == 1).standby_pids
     kill(subtask_pids(until_checkpoint(job))[0])
