@@ -25,12 +25,13 @@ from penstock.engine.errors import CheckpointCorruptError, CheckpointError, Fenc
 from penstock.savepoints.content import Data, whole
 from penstock.savepoints.storage import BlobExistsError
 from penstock.savepoints.store import FolderJobStore
+from tests.draws import drawn
 from tests.savepoints.samples import JOB, empty
 
 _FIRST = 1
 _IN_FLIGHT = 2
 _SAVED = "dict://saved/"
-_RUNS = 250
+_RUNS = drawn(250)
 
 
 @dataclass

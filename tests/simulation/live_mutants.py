@@ -174,7 +174,7 @@ def _take_what_was_abandoned(patch: Patch) -> None:
 
 LIVE_MUTANTS = (
     Mutant("the barrier behind which tasks stop overtakes no rows", _let_barriers_overtake, EXACT, RESCALES),
-    Mutant("a job that has failed on the way restarts", _replace_what_has_failed, EXACT, RESCALES_AND_DEATHS, 53),
+    Mutant("a job that has failed on the way restarts", _replace_what_has_failed, EXACT, RESCALES_AND_DEATHS, 55),
     Mutant("of what an attempt has abandoned nothing is used", _take_what_was_abandoned, EXACT, RESCALES_AND_DEATHS),
     Mutant(
         "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 3

@@ -16,6 +16,7 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCap
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import share
 from penstock.savepoints.history import merge_rows
+from tests.draws import drawn
 from tests.engine.state.backends import (
     GROUPS,
     KEYS,
@@ -256,6 +257,6 @@ class Machine(RuleBasedStateMachine):
 
 def test_a_backend_is_a_dict_of_keys(kind: str) -> None:
     machine = type("MachineOfKind", (Machine,), {"kind": kind})
-    examples = 3 if kind == "rocksdb" else 12  # each subtask of it opens a database
+    examples = drawn(3 if kind == "rocksdb" else 12)  # each subtask of it opens a database
     relaxed = settings(max_examples=examples, stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=relaxed)

@@ -79,5 +79,5 @@ def test_captures_add_up_to_snapshots(kind: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_captures_add_up_where_most_of_the_state_changes() -> None:
-    relaxed = settings(max_examples=4, stateful_step_count=50, suppress_health_check=list(HealthCheck))
+    relaxed = settings(max_examples=drawn(4), stateful_step_count=50, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(CapturingMachine, settings=relaxed)
