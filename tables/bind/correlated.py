@@ -112,7 +112,9 @@ def _pair(queries: Queries, part: n.Node, inner: Scope, outer: Scope) -> tuple[n
             if is_inner and all(inner.find(name, queries.source) is None for name in _names(other)):
                 return one, other
     raise queries.source.unsupported(
-        part.at, "a query of this form compares columns of the outer query by = with its own, and no others; use a join"
+        part.at,
+        "a query of this form compares columns of the outer query by = with its own, and no others; use a join ON this "
+        "condition (for an aggregate LEFT JOIN, with GROUP BY the outer columns)",
     )
 
 
