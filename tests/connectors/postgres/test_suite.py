@@ -46,7 +46,13 @@ class TestPostgresSource(SourceSuite):
     seeds = (1,)
     most_positions = drawn(6)
 
-    @pytest.fixture(autouse=True, params=["ranges", "endless"])
+    @pytest.fixture(
+        autouse=True,
+        params=[
+            "ranges",
+            pytest.param("endless", marks=pytest.mark.long("test_source.py: rows that come later, where they begin")),
+        ],
+    )
     def _table(self, request: pytest.FixtureRequest, database: Database) -> None:
         self.database, self.kind = database, request.param
         self.table = database.create("id serial primary key, tenth int")
