@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -129,6 +130,12 @@ class KafkaSource(Source):
     @property
     def error_column(self) -> str | None:
         return ERROR_COLUMN if isinstance(self._layout, _KeepingLayout) else None
+
+    def worded(self, owner: str, remedy: str) -> KafkaSource:
+        """The same source, whose errors for bad records begin with `owner`, and say in the end what to do."""
+        source = copy(self)
+        source._layout = self._layout.worded(owner, remedy)
+        return source
 
     @property
     def split_order(self) -> SplitOrder:
@@ -296,6 +303,14 @@ class _Layout:
         self._names = names
         fields = [*record_format.schema, *(pa.field(name, METADATA[what]) for what, name in names.items())]
         self.schema = _distinct(pa.schema([*fields, *self.further_fields()]))
+        self._owner = ""
+        self._remedy = "mend the producer, or keep such records as rows by bad_records='keep'"
+
+    def worded(self, owner: str, remedy: str) -> _Layout:
+        """The same, with other words around what is wrong with a record."""
+        layout = copy(self)
+        layout._owner, layout._remedy = owner, remedy
+        return layout
 
     def further_fields(self) -> Sequence[pa.Field]:
         """Columns behind the metadata's."""
@@ -316,8 +331,13 @@ class _Layout:
     def columns(self, decoded: Decoded, records: Records, partition: TopicPartition) -> list[pa.Array]:
         """The format's columns and the further ones."""
         if decoded.bad:
-            raise _bad_record(decoded.bad[0], records, partition)
+            raise self._refused(decoded.bad[0], records, partition)
         return list(decoded.rows.columns)
+
+    def _refused(self, bad: BadRecord, records: Records, partition: TopicPartition) -> RecordError:
+        offset = records.offsets[bad.index].as_py()
+        place = f"kafka: topic {partition.topic!r}, partition {partition.partition}, offset {offset}"
+        return RecordError(f"{self._owner}{place}: {bad.reason}; {self._remedy}")
 
 
 class _KeepingLayout(_Layout):
@@ -330,14 +350,6 @@ class _KeepingLayout(_Layout):
         values = records.values
         bad = {bad.index: (bad.reason, values[bad.index].as_py()) for bad in decoded.bad}
         return with_kept(decoded.rows, bad, len(values))
-
-
-def _bad_record(bad: BadRecord, records: Records, partition: TopicPartition) -> RecordError:
-    return RecordError(
-        f"kafka: topic {partition.topic!r}, partition {partition.partition}, offset "
-        f"{records.offsets[bad.index].as_py()}: {bad.reason}; mend the producer, or keep such records as rows by "
-        "bad_records='keep'"
-    )
 
 
 def _metadata(what: str, records: Records, partition: TopicPartition) -> pa.Array:

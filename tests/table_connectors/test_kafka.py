@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from aiokafka import TopicPartition
 
 from penstock import StreamEnvironment
 from penstock.connectors.kafka import KafkaSink, KafkaSource
-from penstock.connectors.kafka.columnar import HEADERS_TYPE
+from penstock.connectors.kafka.columnar import HEADERS_TYPE, TIMESTAMP_TYPE, Records
 from penstock.engine.api.streams import DataStream
-from penstock.engine.errors import PenstockError, SqlError, SqlValidationError
+from penstock.engine.errors import PenstockError, RecordError, SqlError, SqlValidationError
 from penstock.table_connectors.kafka.formats import OP
 from penstock.tables.bind.table_binder import physical_columns
 from penstock.tables.catalog.catalog import CatalogTable
@@ -91,6 +92,26 @@ def test_records_that_cannot_be_read_are_left_out_where_that_is_asked_for(env: S
     scanned = _scanned(env.tables, "id INT", options)
     rows = _given(scanned, [{"id": 1}, {"id": None, "error": "no JSON", "raw": b"{"}, {"id": 2}])
     assert _through(env, rows, scanned) == [{"id": 1}, {"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("json", r"no valid JSON.*; mend what writes it, or set 'json.ignore-parse-errors' to 'true'$"),
+        ("avro", r"; mend what writes it$"),
+    ],
+)
+def test_a_record_that_cannot_be_read_names_the_table_and_the_option_that_helps(
+    env: StreamEnvironment, name: str, says: str
+) -> None:
+    scanned = _scanned(env.tables, "id INT", {**_KAFKA, **_EARLIEST, "format": name})
+    assert isinstance(scanned.source, KafkaSource)
+    values = pa.array([b"{"], pa.large_binary())
+    records = Records(
+        pa.array([7]), pa.nulls(1, TIMESTAMP_TYPE), values, values, pa.array([[]], HEADERS_TYPE), next_offset=8
+    )
+    with pytest.raises(RecordError, match=f"^table 't': kafka: topic 't', partition 0, offset 7: .*{says}"):
+        scanned.source._layout.rows(records, TopicPartition("t", 0))
 
 
 @pytest.mark.parametrize("lenient", ["true", "false"])

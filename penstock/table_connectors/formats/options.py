@@ -47,6 +47,8 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "debezium-json.ignore-parse-errors": "'true' reads fields that cannot be read as null; leaves other records out",
     "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
 }
+_LENIENT: Final = ("json", "csv", DEBEZIUM)
+"""The formats that may go on where a record cannot be read."""
 CSV_DELIMITER: Final = "csv.field-delimiter"
 """The option that says what stands between the fields of CSV."""
 FORMAT_OPTIONS: Final[Mapping[str, str]] = {
@@ -103,7 +105,13 @@ def key_format(options: TableOptions) -> str | None:
 
 def leaves_bad_out(options: TableOptions, name: str, prefix: str) -> bool:
     """Whether records that cannot be read are left out, and fields null; else they fail the job."""
-    return name in ("json", "csv", DEBEZIUM) and options.flag(f"{prefix}{name}.ignore-parse-errors")
+    return name in _LENIENT and options.flag(f"{prefix}{name}.ignore-parse-errors")
+
+
+def remedy(name: str, prefix: str) -> str:
+    """What to do about a record that cannot be read."""
+    option = f", or set '{prefix}{name}.ignore-parse-errors' to 'true'" if name in _LENIENT else ""
+    return f"mend what writes it{option}"
 
 
 def record_format(options: TableOptions, name: str, prefix: str, schema: pa.Schema, subject: str) -> RecordFormat:

@@ -14,7 +14,7 @@ from penstock.connectors.kafka.offsets import KafkaOffsets
 from penstock.connectors.kafka.source import KafkaSource
 from penstock.connectors.records.format import RecordFormat
 from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
-from penstock.table_connectors.formats.options import value_format
+from penstock.table_connectors.formats.options import remedy, value_format
 from penstock.table_connectors.kafka.debezium import DebeziumRowsSpec
 from penstock.table_connectors.kafka.formats import OP, RenamedFormat, TombstoneFormat
 from penstock.table_connectors.kafka.offsets import end_of, start_of
@@ -98,7 +98,7 @@ def _source(
     bad: Literal["fail", "keep"] = "keep" if bad_records(options, name, prefix) == "leave out" else "fail"
     discovery = options.duration_ms("scan.topic-partition-discovery.interval", 300_000)
     with options.placed():
-        return KafkaSource(
+        source = KafkaSource(
             servers(options),
             None if pattern is not None else options.required("topic").split(";"),
             format=value,
@@ -111,6 +111,7 @@ def _source(
             commit_to=options.get("properties.group.id"),
             options=client_options(options),
         )
+    return source.worded(f"table {options.table.name!r}: ", remedy(name, prefix))
 
 
 def _in_source(column: str) -> str:
