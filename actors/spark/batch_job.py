@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.actors.spark.edges import edge_numbers
 from penstock.actors.spark.endings import EndOfTime
-from penstock.actors.spark.failures import is_of_stage, job_error
+from penstock.actors.spark.failures import in_short, is_of_stage, job_error
 from penstock.actors.spark.final_updates import with_final_updates
 from penstock.actors.spark.hand_over import Handles, HandOver, Suspension
 from penstock.actors.spark.native.border import border_of
@@ -135,7 +135,9 @@ class SparkJob(JobHandle):
         except Exception as error:
             if not self._prefixes or self._status.ended or is_of_stage(error, secret):
                 raise
-            _LOG.warning("job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, error)
+            _LOG.warning(
+                "job %r: Spark's own operators failed, so the engine's run all of it: %s", self.name, in_short(error)
+            )
             # What was told of parts of the other plan would not fit; Spark keeps the accumulators.
             self._counters.value, self._dealt.value = {}, {}
             self._tell_anew()

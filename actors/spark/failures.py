@@ -52,6 +52,18 @@ def is_of_stage(raised: BaseException, secret: str) -> bool:
     return f"<<penstock-error {secret} " in text or any(sign in text for sign in _LOST)
 
 
+def in_short(raised: BaseException) -> str:
+    """What Spark says went wrong at first, without Java's frames.
+
+    Example:
+        >>> in_short(RuntimeError("Job aborted\\n\\tat a.B.c\\nCaused by: overflow\\n\\tat a.D.e"))
+        'overflow'
+    """
+    innermost = str(raised).rpartition("\nCaused by: ")[2]
+    text = innermost.partition("\n\tat ")[0].strip()
+    return text if len(text) <= _MOST_OF_SPARK else f"{text[:_MOST_OF_SPARK]}... ({len(text)} characters)"
+
+
 def job_error(raised: BaseException, secret: str) -> PenstockError:
     """The error of the job that Spark failed with; `secret` as for `stage_error`."""
     if isinstance(raised, PenstockError):
@@ -60,7 +72,7 @@ def job_error(raised: BaseException, secret: str) -> PenstockError:
     found = re.search(rf"<<penstock-error {secret} ([A-Za-z0-9+/=]+)>>", text)
     if found and (error := _unpacked(found[1])) is not None:
         return error
-    short = text if len(text) <= _MOST_OF_SPARK else f"{text[:_MOST_OF_SPARK]}... ({len(text)} characters)"
+    short = in_short(raised)
     if any(sign in text for sign in _LOST):
         return WorkerLostError(
             f"a process of Spark was lost more often than it tries again, perhaps for want of memory; raise memory= of "

@@ -49,6 +49,18 @@ def test_what_spark_says_itself_is_kept_short() -> None:
     assert len(str(came)) < 3_000
 
 
+def test_what_spark_says_itself_is_told_without_javas_frames() -> None:
+    raised = RuntimeError(
+        "An error occurred while calling o339.collectToPython.\n: SparkException: Job aborted\n\tat a.B.c(B.java:1)\n"
+        "Caused by: SparkException: task 3 failed\n\tat a.B.d(B.java:2)\n\t... 1 more\n"
+        "Caused by: SparkArithmeticException: [ARITHMETIC_OVERFLOW] long overflow\n== SQL ==\nc4 * 10\n\n\tat e.F.g"
+    )
+    told = str(job_error(raised, SECRET))
+    assert told.endswith(
+        "RuntimeError: SparkArithmeticException: [ARITHMETIC_OVERFLOW] long overflow\n== SQL ==\nc4 * 10"
+    )
+
+
 def test_a_lost_executor_is_named_as_such() -> None:
     assert isinstance(job_error(RuntimeError("ExecutorLostFailure (executor 3 exited)"), SECRET), WorkerLostError)
 
