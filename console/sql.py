@@ -20,7 +20,9 @@ from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
 from penstock.tables.plan.changelog import is_bounded
-from penstock.tables.table import Table
+from penstock.tables.plan.nodes import INSERT_ONLY
+from penstock.tables.table import OP, Table
+from penstock.tables.types import STRING
 
 
 def sql_command(
@@ -68,7 +70,7 @@ def _read(path: Path) -> str:
 
 
 def run_script(env: StreamEnvironment, text: str, output: Output, results: list[dict[str, Any]]) -> None:
-    """Run the statements of a script, one after another; the first that fails ends it.
+    """Run the statements of a script, one after another; the first that fails ends it, and nothing is left of it.
 
     Args:
         env: whose tables and options they use.
@@ -76,12 +78,17 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         output: shows the rows of queries.
         results: gets an entry for each statement that shows rows, for `--json`.
     """
-    for statement, source in env.tables.script(text):
-        table = env.tables.run(statement, source)
-        if table is not None:
-            _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
-        elif env.tables.has_inserts:
-            _insert(env, output)
+    try:
+        for statement, source in env.tables.script(text):
+            table = env.tables.run(statement, source)
+            if table is not None:
+                _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
+            elif env.tables.has_inserts:
+                _insert(env, output)
+    except BaseException:
+        # The program of a job that could not start would be run with the next statement.
+        env.clear()
+        raise
 
 
 def _insert(env: StreamEnvironment, output: Output) -> None:
@@ -93,7 +100,8 @@ def _insert(env: StreamEnvironment, output: Output) -> None:
 
 
 def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
-    names = list(table.columns)
+    columns = {name: str(kind) for name, kind in table.columns.items()}
+    names = list(columns)
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.
         if mode == "TABLE":
@@ -107,8 +115,10 @@ def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]
         result = ResultTable(names)
         result.apply(rows)
         rows = result.rows()
+    elif table.changelog_mode != INSERT_ONLY:
+        columns = {OP: str(STRING), **columns}
     if output.as_json:
-        results.append({"columns": {n: str(t) for n, t in table.columns.items()}, "rows": rows})
+        results.append({"columns": columns, "rows": rows})
         return
-    output.result(None, shown_rows(list(rows[0]) if rows else names, rows))
+    output.result(None, shown_rows(list(columns), rows))
     output.result(None, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")

@@ -32,6 +32,22 @@ def test_json_is_one_document(penstock: Penstock) -> None:
     assert results[0]["columns"] == {"one": "INT NOT NULL"}
 
 
+def test_json_lists_the_kind_of_changes_among_the_columns(penstock: Penstock) -> None:
+    groups = "SELECT n, COUNT(*) AS c FROM (VALUES (1)) AS t (n) GROUP BY n"
+    changes, rows = penstock(
+        "sql", f"{groups}; SET 'sql-client.execution.result-mode' = 'TABLE'; {groups}", "--json", "-p", "1"
+    ).document["results"]
+    assert changes["columns"] == {"op": "STRING", "n": "INT NOT NULL", "c": "BIGINT NOT NULL"}
+    assert changes["rows"] == [{"op": "+I", "n": 1, "c": 1}]
+    assert list(rows["columns"]) == ["n", "c"]
+
+
+def test_nothing_runs_of_a_text_with_an_error_of_syntax(penstock: Penstock) -> None:
+    done = penstock("sql", "SELECT 4711 AS n; SELEC 2", "-p", "1")
+    assert done.code == 1
+    assert "4711" not in done.out
+
+
 def test_an_insert_says_that_its_job_has_ended(penstock: Penstock, folder: Path) -> None:
     table = "CREATE TABLE t (n INT) WITH ('connector' = 'filesystem', 'path' = 'rows', 'format' = 'json')"
     done = penstock("sql", f"SET 'pipeline.name' = 'copies'; {table}; INSERT INTO t VALUES (1)", "-p", "1")

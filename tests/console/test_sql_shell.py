@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -91,3 +92,26 @@ def test_tables_keywords_and_functions_are_completed() -> None:
 )
 def test_a_text_is_complete_at_a_semicolon_of_its_own(text: str, complete: bool) -> None:
     assert is_complete(text) is complete
+
+
+def test_a_statement_whose_job_cannot_start_is_forgotten(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    obstacle = folder / "taken"
+    obstacle.write_text("")
+    good = "CREATE TABLE good (n INT) WITH ('connector'='filesystem','path'='out','format'='json');"
+    bad = f"CREATE TABLE bad (n INT) WITH ('connector'='filesystem','path'='{obstacle}/rows','format'='json');"
+    env, shown = StreamEnvironment(runtime="local", parallelism=1), io.StringIO()
+
+    def run(text: str) -> None:
+        if text == "SELECT 42 AS n;":
+            obstacle.unlink()
+        run_script(env, text, Output(shown), [])
+
+    both = "EXECUTE STATEMENT SET BEGIN INSERT INTO good VALUES (2); INSERT INTO bad VALUES (3); END;"
+    lines = [good, bad, "INSERT INTO bad VALUES (1);", both, "SELECT 41 AS n;", "SELECT 42 AS n;", EOFError]
+    SqlShell(env, Output(shown), run, Typed(lines)).loop()
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
+    assert len(errors) == 2
+    assert "41" in shown.getvalue()
+    assert "42" in shown.getvalue()
+    assert not obstacle.exists()
+    assert not list(folder.rglob("*.json"))
