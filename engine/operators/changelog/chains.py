@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.engine.operators.changelog.chain_loops import Int64s, link, unlink, walk
 from penstock.engine.state.keys.codec import grown
-from penstock.engine.state.keys.kernels import are_loaded
+from penstock.engine.state.keys.index import are_loaded
 
 _FEW: Final = 4096
 """Up to so many steps the import of numba takes longer than the loop."""

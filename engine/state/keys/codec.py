@@ -138,6 +138,8 @@ def pack(columns: Sequence[pa.Array]) -> Packed:
     """
     if len(columns) == 1 and is_text(columns[0].type):
         return _texts(columns[0])
+    if all(is_word(column.type) and not column.null_count for column in columns):
+        return _packed_words(columns)
     parts = [_Part.of(column) for column in columns]
     offsets = np.zeros(len(columns[0]) + 1, np.int64)
     np.cumsum(sum(part.total for part in parts), out=offsets[1:])
@@ -148,12 +150,29 @@ def pack(columns: Sequence[pa.Array]) -> Packed:
     return Packed(data, offsets)
 
 
+def _words_type(count: int) -> np.dtype[np.void]:
+    """A row of so many words as `pack` has it where none is null."""
+    return np.dtype([field for place in range(count) for field in ((f"valid{place}", "u1"), (f"word{place}", "<u8"))])
+
+
+def _packed_words(columns: Sequence[pa.Array]) -> Packed:
+    rows = np.empty(len(columns[0]), _words_type(len(columns)))
+    for place, column in enumerate(columns):
+        rows[f"valid{place}"] = 1
+        rows[f"word{place}"] = words_of(column)
+    return Packed(rows.view(np.uint8), np.arange(len(rows) + 1, dtype=np.int64) * rows.itemsize)
+
+
 def unpack(
     arena: Bytes, starts: Ints, lengths: Ints, types: Sequence[pa.DataType], places: Sequence[int]
 ) -> list[pa.Array]:
     """The columns at `places` of those of which `pack` made the byte strings that lie at `starts` in `arena`."""
     if len(types) == 1 and is_text(types[0]):
         return [_text_column(arena, starts, lengths, None, types[0]) for _ in places]
+    width = (1 + _WORD_BYTES) * len(types)
+    if all(map(is_word, types)) and (lengths == width).all():
+        rows = _gather(arena, starts, lengths, width).view(_words_type(len(types)))
+        return [from_words(rows[f"word{place}"].copy(), None, types[place]) for place in places]
     cursor = starts.copy()
     values = [_Values.at(arena, cursor, kind) for kind in types[: max(places, default=-1) + 1]]
     return [values[place].column(arena, types[place]) for place in places]

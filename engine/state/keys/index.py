@@ -7,6 +7,7 @@ bounded by the keys that were held at one time.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -30,7 +31,6 @@ from penstock.engine.state.keys.codec import (
     words_of,
 )
 from penstock.engine.state.keys.groups import hash_columns
-from penstock.engine.state.keys.kernels import are_loaded
 
 Slots = npt.NDArray[np.int64]
 
@@ -48,6 +48,7 @@ _MANY: Final = 1_000_000
 _MIN_ROWS: Final = 16_384
 _UNUSED: Final = np.uint64(2**64 - 1)
 _MIN_DEAD_BYTES: Final = 1 << 20
+_KERNELS: Final = "penstock.engine.state.keys.index_kernel"
 _FIRST_ROW: Final = np.zeros(1, np.int64)
 _HASH_SEED: Final = 42
 _ALL_ONES: Final = 2**64 - 1
@@ -257,6 +258,11 @@ class KeyIndex:
         is_single_word = len(self._types) == 1 and is_word(self._types[0])
         self._table = _WordTable() if is_single_word else _ByteTable(self._hash_rows)
         self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
+
+
+def are_loaded() -> bool:
+    """Whether an index of this process, of any job, is compiled: to compile another costs next to nothing more."""
+    return _KERNELS in sys.modules
 
 
 def _all_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

@@ -243,6 +243,25 @@ def test_an_index_does_not_wait_for_numba_that_another_has_loaded(monkeypatch: p
     assert isinstance(index._table, module._WordTable)
 
 
+@pytest.mark.parametrize("kinds", [[pa.int64(), pa.int8()], [pa.bool_(), pa.timestamp("ns"), pa.date32()]], ids=str)
+def test_words_come_out_as_they_went_in_with_nulls_among_them_and_without(
+    index: KeyIndex, kinds: list[pa.DataType]
+) -> None:
+    def column(values: list[int | None], kind: pa.DataType) -> pa.Array:
+        return pa.array(values, pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+
+    without = [column([1, 0, 1], kind) for kind in kinds]
+    slots = index.lookup(without).tolist()
+    beside = [column([1, 0] if place else [None, 1], kind) for place, kind in enumerate(kinds)]
+    more = index.lookup(beside).tolist()
+    assert (slots, more) == ([0, 1, 0], [2, 3])
+    found = index.keys(np.array([0, 1]))
+    assert found == [column.slice(0, 2) for column in without]
+    assert index.keys(np.array([0, 2, 3])) == [
+        pa.concat_arrays([one.slice(0, 1), other]) for one, other in zip(without, beside, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("places", [[], [0], [1], [2, 0]], ids=str)
 def test_some_columns_of_keys_are_as_in_all_of_them(index: KeyIndex, places: list[int]) -> None:
     columns = [pa.array(["a", None, "cc", None]), pa.array([1, 2, None, None]), pa.array([None, "x", "", None])]
