@@ -78,17 +78,16 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         output: shows the rows of queries.
         results: gets an entry for each statement that shows rows, for `--json`.
     """
-    try:
-        for statement, source in env.tables.script(text):
+    for statement, source in env.tables.script(text):
+        try:
             table = env.tables.run(statement, source)
             if table is not None:
                 _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
             elif env.tables.has_inserts:
                 _insert(env, output)
-    except BaseException:
-        # The program of a job that could not start would be run with the next statement.
-        env.clear()
-        raise
+        finally:
+            # The program of a job that could not start would be run with the next statement.
+            env.clear()
 
 
 def _insert(env: StreamEnvironment, output: Output) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -51,8 +50,9 @@ from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.error_report import show_errors_briefly
 from penstock.forgotten import reminding_program
-from penstock.job_folders import FRESH, Resume, Start, job_folder, noted, replacing, resumed_start, warn_of_idle_sinks
+from penstock.job_folders import Resume, Start, job_folder, noted, replacing, resumed_start, warn_of_idle_sinks
 from penstock.problems import Problems
+from penstock.session_settings import JobSettings, Runtime, SessionSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from penstock.tables.environment import TableEnvironment
     from penstock.tables.table import Table
 
-Runtime = Literal["ray", "local"]
 StateBackend = Literal["heap", "hashmap", "rocksdb"]
 _RUNTIMES = ("ray", "local")
 _SYSTEM_PARALLELISM = "PENSTOCK_PARALLELISM"
@@ -139,7 +138,7 @@ class StreamEnvironment:
             lambda: parse_duration(auto_watermark_interval, "auto_watermark_interval"),
             DEFAULTS.auto_watermark_interval_ms,
         )
-        self._config = problems.check(
+        config = problems.check(
             lambda: JobConfig(
                 max_parallelism=max_parallelism,
                 buffer_timeout_ms=buffer_ms,
@@ -163,15 +162,9 @@ class StreamEnvironment:
             most = max_parallelism if usable else LARGEST_MAX_PARALLELISM
             problems.check(lambda: check_parallelism(parallelism, most, "StreamEnvironment"), 1)
         problems.raise_all()
-        self._parallelism = parallelism
-        self._runtime = runtime
-        self._address = address
-        self._spark = spark or SparkOptions()
-        self._mode: Mode = "streaming"
+        self._settings = SessionSettings(JobSettings(config, parallelism, runtime, address, spark or SparkOptions()))
         self._seed = seed
         self._clock = clock
-        self._name = DEFAULT_NAME
-        self._start_from = FRESH
         self._program = reminding_program(self._submit)
         self._jobs: list[JobHandle] = []
         self._tables: TableEnvironment | None = None
@@ -199,36 +192,26 @@ class StreamEnvironment:
         Example:
             >>> env.configure({"execution.checkpointing.interval": "10s"})
         """
-        # pydantic takes 0.2 s to import, and most environments do without it.
-        from penstock.configuration import Configuration, configured, configured_spark
+        self._settings.configure(values)
 
-        settings = Configuration().over(values, "").settings()
-        spark = configured_spark(settings, self._spark)
-        self._config = configured(settings, self._config)
-        given = settings.model_fields_set
-        self._parallelism = settings.parallelism if "parallelism" in given else self._parallelism
-        self._runtime = settings.runtime if "runtime" in given else self._runtime
-        self._address = settings.address if "address" in given else self._address
-        self._mode = settings.mode_of_execution if "mode_of_execution" in given else self._mode
-        self._spark = spark
-        self._name = settings.name if settings.name is not None else self._name
-        if settings.savepoint is not None:
-            self._start_from = Start.of(settings.savepoint, settings.allow_non_restored_state)
+    @property
+    def _now(self) -> JobSettings:
+        return self._settings.now
 
     @property
     def config(self) -> JobConfig:
         """The settings of its jobs."""
-        return self._config
+        return self._now.config
 
     @property
     def address(self) -> str | None:
         """Of the Ray cluster that its jobs run on, if one is named."""
-        return self._address
+        return self._now.address
 
     @property
     def runtime(self) -> Runtime:
         """Where its jobs run."""
-        return self._runtime
+        return self._now.runtime
 
     # Sources
 
@@ -360,10 +343,9 @@ class StreamEnvironment:
         """
         from penstock.connectors.files.node_copy import NodeCopy
 
-        files = self._config.cached_files
-        if any(file.name == name for file in files):
+        if any(file.name == name for file in self._now.config.cached_files):
             raise ConfigurationError(f"register_cached_file: {name!r} is the name of another file already")
-        self._config = replace(self._config, cached_files=(*files, NodeCopy.of(path, name)))
+        self._settings.cache(NodeCopy.of(path, name))
 
     # Tables
 
@@ -374,7 +356,11 @@ class StreamEnvironment:
             from penstock.table_environment import tables_of
 
             self._tables = tables_of(
-                self.from_source, self.from_collection, self.configure, lambda: self._program.graph
+                self.from_source,
+                self.from_collection,
+                lambda rows: StreamEnvironment(parallelism=1, runtime="local").from_collection(rows),
+                self._settings,
+                lambda: self._program.graph,
             )
         return self._tables
 
@@ -394,7 +380,7 @@ class StreamEnvironment:
         Raises:
             ConfigurationError, ClusterError: Spark cannot be had here, or runs with other options.
         """
-        return own_session(self._spark, self._address, self._config.slot_timeout_ms)
+        return own_session(self._now.spark, self._now.address, self._now.config.slot_timeout_ms)
 
     def to_spark(self, rows: CollectResult | pa.Table) -> DataFrame:
         """Rows that are here as a Spark DataFrame of `spark_session()`: what `collect()` returned, or an Arrow table.
@@ -483,7 +469,9 @@ class StreamEnvironment:
         if resume is not None:
             if savepoint is not None:
                 raise ConfigurationError("a job resumes from a savepoint or from its newest run; leave one of them out")
-            start = resumed_start(name or self._name, self._config.checkpoints, resume, allow_non_restored_state)
+            start = resumed_start(
+                name or self._now.name, self._now.config.checkpoints, resume, allow_non_restored_state
+            )
         return self._submit(self._program, name, parallelism, start, detached, mode, savepoint_to)
 
     def clear(self) -> None:
@@ -497,7 +485,7 @@ class StreamEnvironment:
         logical = explain_logical(live_part(self._program.graph.build()))
         graph = self._plan("explain", parallelism).physical()
         text = f"== Program ==\n{logical}\n\n== Plan ==\n{explain_physical(graph)}\n"
-        if runs_in_batch(check_mode(mode or self._mode), graph, self._runtime):
+        if runs_in_batch(check_mode(mode or self._now.mode), graph, self._now.runtime):
             return f"{text}\n== Spark ==\n{explained_batch(graph)}\n"
         return text
 
@@ -521,17 +509,17 @@ class StreamEnvironment:
         savepoint_to: str | None = None,
     ) -> JobHandle:
         program.asked_for()
-        mode = check_mode(mode or self._mode)
-        name, start = name or self._name, start or self._start_from
+        mode = check_mode(mode or self._now.mode)
         built = program.graph.build()
+        name, start = name or self._now.name, start or self._settings.start_of(built)
         logical = built if start.savepoint is None else resumed(built)
         job_program = self._plan(name, parallelism, logical)
         graph = job_program.physical()
-        in_batch = runs_in_batch(mode, graph, self._runtime)
+        in_batch = runs_in_batch(mode, graph, self._now.runtime)
         target = None if savepoint_to is None else checked_target(savepoint_to, in_batch)
         if in_batch:
             check_batch_start(graph, start, detached)
-            job = start_batch_job(graph, program.consumers, self._spark, self._address, target)
+            job = start_batch_job(graph, program.consumers, self._now.spark, self._now.address, target)
         else:
             job = self._start(graph, job_program, program, start, detached)
             # Only the error counts of a job that could not be started.
@@ -545,16 +533,16 @@ class StreamEnvironment:
 
     def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> JobProgram:
         if parallelism is not None:
-            check_parallelism(parallelism, self._config.max_parallelism, "execute")
-        return plan(name, logical or self._program.graph.build(), self._chosen(parallelism), self._config)
+            check_parallelism(parallelism, self._now.config.max_parallelism, "execute")
+        return plan(name, logical or self._program.graph.build(), self._chosen(parallelism), self._now.config)
 
     def _chosen(self, parallelism: int | None) -> Parallelism:
-        return Parallelism(self._parallelism, parallelism, _system_parallelism(self._config.max_parallelism))
+        return Parallelism(self._now.parallelism, parallelism, _system_parallelism(self._now.config.max_parallelism))
 
     def _start(
         self, graph: PhysicalGraph, job_program: JobProgram, program: Program, start: Start, detached: bool
     ) -> JobHandle:
-        if self._runtime == "local":
+        if self._now.runtime == "local":
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
             folder = job_folder(job_program, start)
@@ -569,7 +557,7 @@ class StreamEnvironment:
 
         show_errors_briefly()
         check_serializable(graph)
-        connect(self._address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
+        connect(self._now.address, sum(bundle["CPU"] for bundle in slot_bundles(graph)))
         check_not_running(job_program.name)
         folder = job_folder(job_program, start, open_blobs)
         return noted(RayJob(replacing(job_program, folder), program.consumers, folder, detached), folder)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -14,22 +14,26 @@ from penstock.engine.connectors import Source
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.table_connectors.registry import CONNECTORS
 from penstock.tables.environment import TableEnvironment
+from penstock.tables.session_options import JobOptions
 from penstock.tables.upgrade import SavedOperator
 
 
 def tables_of(
     from_source: Callable[[Source, str], DataStream],
     from_rows: Callable[[pa.Table], DataStream],
-    configure: Callable[[Mapping[str, object]], None],
+    apart: Callable[[pa.Table], DataStream],
+    job_options: JobOptions,
     graph: Callable[[], GraphBuilder],
 ) -> TableEnvironment:
     """The tables of an environment.
 
     Args:
-        from_source, from_rows, configure: verbs of the environment.
+        from_source, from_rows: verbs of the environment.
+        apart: as `from_rows`, in a program of its own, with no settings of the environment.
+        job_options: what SET and RESET do with settings of jobs.
         graph: the program that is being written.
     """
-    return TableEnvironment(from_source, from_rows, CONNECTORS, configure, graph, saved_operators)
+    return TableEnvironment(from_source, from_rows, apart, CONNECTORS, job_options, graph, saved_operators)
 
 
 def saved_operators(path: str) -> Sequence[SavedOperator]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Final, TypeVar
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -41,32 +40,15 @@ from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import Column, PlanNode, Scan, SinkPlan, TimeAttribute
 from penstock.tables.plan.rules.apply import rewritten_plan
+from penstock.tables.session_options import JobOptions, SessionOptions
 from penstock.tables.shows import Shows
-from penstock.tables.table import Origin, Table
+from penstock.tables.table import Answer, Origin, Table
 from penstock.tables.types import type_of_arrow
 from penstock.tables.upgrade import SavedOperator, upgrade
 from penstock.tables.user_functions import UserFunctions
 
 if TYPE_CHECKING:
     import ibis
-
-_BOOLEANS: Final = ("true", "false")
-OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "table.local-time-zone": ("UTC", ()),
-    "table.exec.sink.not-null-enforcer": ("ERROR", ("ERROR", "DROP")),
-    "table.exec.sink.type-length-enforcer": ("IGNORE", ("IGNORE", "TRIM_PAD", "ERROR")),
-    "table.exec.sink.nested-constraint-enforcer": ("IGNORE", ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS")),
-    "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
-    "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
-    "table.exec.state.ttl": ("0 ms", ()),
-    "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
-}
-"""The options of SET: their defaults, and the values that they take; none for any."""
-_OF_FLINKS_PLANNER: Final = (
-    "table.exec.mini-batch.", "table.exec.resource.", "table.exec.window-agg.", "table.exec.async-", "table.optimizer.",
-    "table.exec.sort.", "table.exec.spill-", "table.exec.disabled-operators", "table.generated-code.",
-)  # fmt: skip
-"""How options begin that say how Flink computes a query, and not what."""
 
 _Statement = TypeVar("_Statement", bound=s.Statement)
 
@@ -77,8 +59,9 @@ class TableEnvironment:
     Args:
         from_source: begins a stream of the program; the name is for `explain()`.
         from_rows: begins a stream of rows that are here.
+        apart: begins such a stream in a program of its own, with no settings of the session.
         connectors: what tables can be made of.
-        configure: takes the options of SET that are settings of jobs.
+        job_options: the options of SET that are settings of jobs.
         graph: the program that is being written.
         saved_operators: those of the savepoint at a path.
 
@@ -94,8 +77,9 @@ class TableEnvironment:
         self,
         from_source: Callable[[Source, str], DataStream],
         from_rows: Callable[[pa.Table], DataStream],
+        apart: Callable[[pa.Table], DataStream],
         connectors: Sequence[TableConnector],
-        configure: Callable[[Mapping[str, object]], None],
+        job_options: JobOptions,
         graph: Callable[[], GraphBuilder],
         saved_operators: Callable[[str], Sequence[SavedOperator]],
     ) -> None:
@@ -103,10 +87,10 @@ class TableEnvironment:
         self.connectors = Connectors(connectors)
         self._from_source = from_source
         self._from_rows = from_rows
-        self._configure = configure
+        self._apart = apart
         self._graph = graph
         self._saved_operators = saved_operators
-        self._options: dict[str, str] = {}
+        self._options = SessionOptions(job_options)
         self._functions = UserFunctions()
         self._stream_numbers = count()
         self._definitions = Definitions(self.catalog, self.connectors, self._functions, self._context)
@@ -181,7 +165,7 @@ class TableEnvironment:
             case s.SetOption():
                 return self._set(statement, source)
             case s.ResetOption():
-                self._reset(statement, source)
+                self._options.reset(statement, source)
         return None
 
     def _resolved(self, statement: _Statement, source: SqlText) -> _Statement:
@@ -302,7 +286,7 @@ class TableEnvironment:
 
     def option(self, key: str) -> str:
         """The value of an option of SET."""
-        return self._options.get(key, OPTIONS[key][0])
+        return self._options.value(key)
 
     def table(self, name: str) -> Table:
         """A table or view of the catalog.
@@ -353,8 +337,7 @@ class TableEnvironment:
         )
 
     def _context(self, source: SqlText) -> QueryContext:
-        options = {key: self.option(key) for key in OPTIONS}
-        return QueryContext(source, self.catalog, self.connectors, options)
+        return QueryContext(source, self.catalog, self.connectors, self._options.values())
 
     def _write(self, plans: Sequence[SinkPlan]) -> list[Placed]:
         """Add all sinks to the program, or nothing: what a statement that fails had added would keep its uids."""
@@ -425,59 +408,12 @@ class TableEnvironment:
 
     def _set(self, statement: s.SetOption, source: SqlText) -> Table | None:
         if statement.key is None or statement.value is None:
-            chosen = {key: self.option(key) for key in OPTIONS} if statement.key is None else {}
-            if statement.key is not None:
-                self._check_option(statement.key, statement.at, source)
-                chosen = {statement.key: self.option(statement.key)}
-            rows = [{"key": key, "value": value} for key, value in chosen.items()]
-            return self._table(pa.Table.from_pylist(rows, pa.schema([("key", pa.string()), ("value", pa.string())])))
-        if not statement.key.startswith(("table.", "sql-client.")):
-            try:
-                self._configure({statement.key: statement.value})
-            except ConfigurationError as error:
-                raise source.invalid(statement.at, str(error)) from error
-            return None
-        self._check_option(statement.key, statement.at, source)
-        self._options[statement.key] = self._checked(statement.key, statement.value, statement.at, source)
+            return self._table(self._options.shown(statement, source))
+        self._options.set(statement.key, statement.value, statement.at, source)
         return None
 
-    def _check_option(self, key: str, at: int, source: SqlText) -> None:
-        if key.startswith(_OF_FLINKS_PLANNER):
-            raise source.invalid(
-                at, f"{key!r} is for Flink's planner, and there is nothing here that it changes: leave it out"
-            )
-        if key not in OPTIONS:
-            raise source.invalid(
-                at, f"there is no option {key!r}{nearest(key, OPTIONS)}; there are {', '.join(OPTIONS)}"
-            )
-
-    def _checked(self, key: str, value: str, at: int, source: SqlText) -> str:
-        if key == "table.local-time-zone":
-            try:
-                return ZoneInfo(value).key
-            except (ZoneInfoNotFoundError, ValueError):
-                raise source.invalid(at, f"{value!r} is no time zone; write one such as 'Europe/Berlin'") from None
-        if key == "table.exec.state.ttl":
-            try:
-                parse_duration(value, key)
-            except ConfigurationError as error:
-                raise source.invalid(at, str(error)) from None
-            return value
-        known = OPTIONS[key][1]
-        chosen = [one for one in known if one.lower() == value.lower()]
-        if known and not chosen:
-            raise source.invalid(at, f"{key} takes {', '.join(known)}, not {value!r}{nearest(value.upper(), known)}")
-        return chosen[0] if chosen else value
-
-    def _reset(self, statement: s.ResetOption, source: SqlText) -> None:
-        if statement.key is None:
-            self._options.clear()
-            return
-        self._check_option(statement.key, statement.at, source)
-        self._options.pop(statement.key, None)
-
     def _table(self, rows: pa.Table) -> Table:
-        return self.from_stream(self._from_rows(rows))
+        return Answer(self, self.from_stream(self._from_rows(rows)).plan, lambda: self._apart(rows))
 
 
 def stream_columns(stream: DataStream, rowtime: str | None) -> tuple[Column, ...]:

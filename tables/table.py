@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -291,6 +291,22 @@ class Table:
     def explain(self) -> str:
         """The plan with the changes that flow and what bounds the state."""
         return explained(self._plan)
+
+
+class Answer(Table):
+    """What SHOW, DESCRIBE, EXPLAIN and SET give: `collect()` reads it beside the program, which does not run.
+
+    Args:
+        apart: begins a stream of its rows in a program of its own.
+    """
+
+    def __init__(self, environment: Tables, plan: PlanNode, apart: Callable[[], DataStream]) -> None:
+        super().__init__(environment, plan)
+        self._apart = apart
+
+    def collect(self) -> CollectResult:
+        """Bring the rows to the client."""
+        return self._apart().collect()
 
 
 @dataclass(frozen=True, slots=True)

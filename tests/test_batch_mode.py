@@ -249,7 +249,7 @@ def test_keys_set_the_options_of_spark() -> None:
     env = StreamEnvironment.from_configuration(
         {"penstock.spark.executors": 3, "penstock.spark.cores": "4", "penstock.spark.memory": "8g"}
     )
-    assert env._spark == SparkOptions(3, 4, "8g")
+    assert env._now.spark == SparkOptions(3, 4, "8g")
     with pytest.raises(
         ConfigurationError, match=r"penstock.spark.memory: must be a size such as 4g or 512m, not 'much'"
     ):

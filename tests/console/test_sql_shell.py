@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from penstock import StreamEnvironment
 from penstock.console.output import Output
 from penstock.console.sql import run_script
 from penstock.console.sql_shell import SqlShell, is_complete
+from penstock.engine.errors import RestoreError, SqlError
 
 
 class Typed:
@@ -115,3 +117,73 @@ def test_a_statement_whose_job_cannot_start_is_forgotten(folder: Path, capsys: p
     assert "42" in shown.getvalue()
     assert not obstacle.exists()
     assert not list(folder.rglob("*.json"))
+
+
+def test_options_of_jobs_are_listed_and_taken_back() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    found = []
+    for text in ("SET 'parallelism.default' = '2'", "SET 'pipeline.name' = 'mine'", "RESET 'parallelism.default'"):
+        env.sql(text)
+        found.append(_set_in(env))
+    assert found == [
+        {"parallelism.default": "2"},
+        {"parallelism.default": "2", "pipeline.name": "mine"},
+        {"pipeline.name": "mine"},
+    ]
+    assert _rows(env, "SET 'pipeline.name'") == [{"key": "pipeline.name", "value": "mine"}]
+    assert _rows(env, "SET 'parallelism.default'") == [{"key": "parallelism.default", "value": None}]
+    env.sql("RESET")
+    assert _set_in(env) == {}
+    for text in ("SET 'paralelism.default'", "RESET 'paralelism.default'"):
+        with pytest.raises(SqlError, match="did you mean 'parallelism"):
+            env.sql(text)
+
+
+def test_a_job_runs_with_what_is_set_and_without_what_is_taken_back() -> None:
+    env = StreamEnvironment(runtime="local")
+    env.configure({"parallelism.default": 3})
+    numbers = []
+    for text in ("SET 'parallelism.default' = '2'", "RESET 'parallelism.default'", "SET 'parallelism.default' = '5'"):
+        env.sql(text)
+        env.from_collection([1]).rebalance().map(lambda row: row).print()
+        numbers.append(max(task.parallelism for task in env.program().physical().tasks))
+        env.clear()
+    assert numbers == [2, 3, 5]
+    env.configure({"parallelism.default": 4})
+    assert _set_in(env) == {}
+
+
+def test_statements_about_the_catalogue_run_whatever_is_set() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("CREATE VIEW v AS SELECT 1 AS n")
+    env.sql("SET 'execution.state-recovery.path' = '/nowhere'")
+    for text in ("SHOW TABLES", "DESCRIBE v", "EXPLAIN SELECT * FROM v", "SET"):
+        assert _rows(env, text)
+    assert _rows(env, "SELECT * FROM v") == [{"n": 1}], "a query begins without state"
+    env.sql("CREATE TABLE t (n INT) WITH ('connector' = 'blackhole')")
+    env.sql("INSERT INTO t SELECT * FROM v")
+    with pytest.raises(RestoreError):
+        env.execute()
+    assert _rows(env, "SHOW VIEWS") == [{"view name": "v"}]
+    env.sql("RESET 'execution.state-recovery.path'")
+    env.execute()
+
+
+def test_batch_mode_is_refused_where_it_is_set() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    with pytest.raises(SqlError, match="--runtime ray"):
+        env.sql("SET 'execution.runtime-mode' = 'batch'")
+    assert _set_in(env) == {}
+    StreamEnvironment().sql("SET 'execution.runtime-mode' = 'batch'")
+
+
+def _set_in(env: StreamEnvironment) -> dict[str, str]:
+    """The options of jobs that SET lists."""
+    rows = _rows(env, "SET")
+    return {row["key"]: row["value"] for row in rows if not row["key"].startswith(("table.", "sql-client."))}
+
+
+def _rows(env: StreamEnvironment, text: str) -> list[dict[str, Any]]:
+    table = env.sql(text)
+    assert table is not None
+    return list(table.collect())
