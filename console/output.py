@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, TextIO
@@ -71,14 +71,14 @@ class Output:
         return _PlainConsole(file=self.stream)
 
     @contextlib.contextmanager
-    def progress(self, text: str) -> Iterator[None]:
-        """Show in a terminal that something takes its time."""
+    def progress(self, text: str) -> Iterator[Callable[[str], object]]:
+        """Show in a terminal that something takes its time; gives what changes the text."""
         console = Console(stderr=True)
         if self.as_json or not console.is_terminal:
-            yield
+            yield lambda text: None
             return
-        with console.status(Text(text)):
-            yield
+        with console.status(Text(text)) as status:
+            yield lambda text: status.update(Text(text))
 
     def say(self, text: str) -> None:
         """Tell people something that is no result."""

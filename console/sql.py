@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,15 @@ import typer
 
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output, duration_text
-from penstock.console.sql_results import ResultTable, show_live, shown_rows, shown_value
+from penstock.console.sql_results import (
+    ResultChanges,
+    ResultTable,
+    counted,
+    rows_of,
+    show_live,
+    shown_rows,
+    shown_value,
+)
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
@@ -100,24 +108,31 @@ def _insert(env: StreamEnvironment, output: Output) -> None:
 
 def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
     columns = {name: str(kind) for name, kind in table.columns.items()}
-    names = list(columns)
+    coming = rows_of(table.collect())
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.
         if mode == "TABLE":
-            show_live(names, table.rows().collect(), output.console)
+            show_live(list(columns), coming, output.console)
             return
-        for row in table.rows().collect():
+        for row in coming:
             output.result(None, "  ".join(f"{name}={shown_value(value)}" for name, value in row.items()))
         return
-    rows: list[Mapping[str, Any]] = list(table.collect())
-    if mode == "TABLE":
-        result = ResultTable(names)
-        result.apply(rows)
-        rows = result.rows()
-    elif table.changelog_mode != INSERT_ONLY:
+    if mode != "TABLE" and table.changelog_mode != INSERT_ONLY:
         columns = {OP: str(STRING), **columns}
+    result: ResultTable | ResultChanges = ResultTable(list(columns)) if mode == "TABLE" else ResultChanges()
+    try:
+        with output.progress("reading") as tell:
+            result.apply(counted(coming, tell))
+    except KeyboardInterrupt:
+        if not output.as_json:
+            _show_rows(columns, result.rows(), output)
+        raise
     if output.as_json:
-        results.append({"columns": columns, "rows": rows})
-        return
-    output.result(None, shown_rows(list(columns), rows))
+        results.append({"columns": columns, "rows": result.rows()})
+    else:
+        _show_rows(columns, result.rows(), output)
+
+
+def _show_rows(names: Iterable[str], rows: Sequence[Mapping[str, Any]], output: Output) -> None:
+    output.result(None, shown_rows(list(names), rows))
     output.result(None, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")

@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.job.handle import CollectResult
+from penstock.engine.rows import batch_rows
 from penstock.tables.table import OP
 
 _REDRAWN_A_SECOND: Final = 4
 _TAKEN: Final = ("-U", "-D")
+_Row = TypeVar("_Row")
 
 
 class ResultTable:
@@ -55,6 +61,63 @@ class ResultTable:
     def shown(self) -> Table:
         """The rows for a terminal."""
         return shown_rows(self._names, self.rows())
+
+
+class ResultChanges:
+    """All changes, in the order in which they came; as `ResultTable`, which has what is there after them."""
+
+    def __init__(self) -> None:
+        self._changes: list[Mapping[str, Any]] = []
+
+    def apply(self, changes: Iterable[Mapping[str, Any]]) -> None:
+        """Keep changes, each as soon as it comes."""
+        self._changes.extend(changes)
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """The changes."""
+        return self._changes
+
+
+def rows_of(result: CollectResult) -> Iterator[dict[str, Any]]:
+    """The rows as they come; times with nanoseconds, which Python does not have, as text."""
+    for table in result.tables():
+        for batch in _with_texts(table).to_batches():
+            yield from batch_rows(batch)
+
+
+def counted(rows: Iterable[_Row], tell: Callable[[str], object]) -> Iterator[_Row]:
+    """The rows, while it is told every now and then how many have come."""
+    told = time.monotonic()
+    for number, row in enumerate(rows, 1):
+        if time.monotonic() - told > 1 / _REDRAWN_A_SECOND:
+            told = time.monotonic()
+            tell(f"{number} row{'' if number == 1 else 's'} so far; Ctrl-C stops, and shows them")
+        yield row
+
+
+def _with_texts(table: pa.Table) -> pa.Table:
+    columns = []
+    for column in table.columns:
+        kind = _as_text(column.type)
+        if pa.types.is_timestamp(column.type) and kind != column.type and column.type.tz is not None:
+            # As Python shows the zone, and not as Arrow does.
+            columns.append(pc.strftime(column, format="%Y-%m-%d %H:%M:%S%Ez"))
+        else:
+            columns.append(column if kind == column.type else column.cast(kind))
+    return pa.table(columns, table.column_names)
+
+
+def _as_text(kind: pa.DataType) -> pa.DataType:
+    """The type, with text in place of times with nanoseconds."""
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind):
+        return pa.string() if kind.unit == "ns" else kind
+    if pa.types.is_list(kind):
+        return pa.list_(_as_text(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_text(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_as_text(kind.key_type), _as_text(kind.item_type))
+    return kind
 
 
 def shown_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table:

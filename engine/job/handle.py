@@ -11,10 +11,10 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -48,6 +48,7 @@ class StageProgress:
 
 DEFAULT_NAME: Final = "penstock job"
 """The name of jobs whose user gave none: any number of them may run at once."""
+_Taken = TypeVar("_Taken")
 _TOKEN_BYTES: Final = 4
 _SHOWN: Final = 20
 """Rows of a `collect()` that a notebook shows."""
@@ -347,9 +348,9 @@ class CollectedRows:
 class CollectResult:
     """What `collect()` returns: the rows of a stream, on the client.
 
-    Reading submits the program if nobody has; the rows can be read once, by one of the three ways. Iterating gives rows
-    while the job runs and holds it back while the caller works; `to_arrow` and `to_pandas` wait for the end. As
-    the last line of a notebook's cell it shows the rows that have come and wait to be read; looking runs nothing.
+    Reading submits the program if nobody has; the rows can be read once, by one of the four ways. Iterating and `tables`
+    give rows while the job runs and hold it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
+    As the last line of a notebook's cell it shows the rows that have come and wait to be read; looking runs nothing.
 
     Example:
         >>> for row in stream.collect():  # doctest: +SKIP
@@ -418,6 +419,13 @@ class CollectResult:
             JobFailedError: the job failed.
             PenstockError: they have been read.
         """
+        return self._taken(self._rows.take_rows)
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows as tables, each of what has come since the one before; errors as of iterating."""
+        return self._taken(lambda: (self._rows.take_table(),))
+
+    def _taken(self, take: Callable[[], Iterable[_Taken]]) -> Iterator[_Taken]:
         job = self._job()
         # A caller who stops reading, or is interrupted, leaves nobody to take the rows.
         with job.attached():
@@ -428,7 +436,7 @@ class CollectResult:
                 except JobFailedError:
                     # Its rows come first.
                     more = False
-                yield from self._rows.take_rows()
+                yield from take()
         job.raise_if_ended_badly()
 
     def to_arrow(self) -> pa.Table:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
 
 from penstock import StreamEnvironment, count
+from penstock.console.output import Output
+from penstock.console.sql import run_script
 from penstock.engine.windows.assigners import tumbling
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.table_connectors.demo.flights import departures
@@ -40,6 +46,25 @@ def test_json_lists_the_kind_of_changes_among_the_columns(penstock: Penstock) ->
     assert changes["columns"] == {"op": "STRING", "n": "INT NOT NULL", "c": "BIGINT NOT NULL"}
     assert changes["rows"] == [{"op": "+I", "n": 1, "c": 1}]
     assert list(rows["columns"]) == ["n", "c"]
+
+
+def test_nanoseconds_are_shown(penstock: Penstock) -> None:
+    query = "SELECT TIMESTAMP '1900-01-01 00:00:00.123456789' AS t"
+    (result,) = penstock("sql", query, "--json").document["results"]
+    assert result["rows"] == [{"t": "1900-01-01 00:00:00.123456789"}]
+    assert "1900-01-01 00:00:00.123456789" in penstock("sql", query).out
+
+
+def test_nanoseconds_within_values_are_shown() -> None:
+    env, at = StreamEnvironment(runtime="local", parallelism=1), pa.array([1], pa.timestamp("ns"))
+    zoned = pa.array([1], pa.timestamp("ns", "UTC"))
+    parts = pa.StructArray.from_arrays([at], ["at"])
+    rows = {"zoned": zoned, "listed": pa.ListArray.from_arrays([0, 1], at), "parts": parts}
+    env.tables.create_temporary_view("v", env.from_collection(pa.table(rows)))
+    results: list[dict[str, Any]] = []
+    run_script(env, "SELECT * FROM v", Output(io.StringIO(), as_json=True), results)
+    text = "1970-01-01 00:00:00.000000001"
+    assert results[0]["rows"] == [{"zoned": f"{text}+00:00", "listed": [text], "parts": {"at": text}}]
 
 
 def test_nothing_runs_of_a_text_with_an_error_of_syntax(penstock: Penstock) -> None:

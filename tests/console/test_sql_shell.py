@@ -12,8 +12,10 @@ import pytest
 from penstock import StreamEnvironment
 from penstock.console.output import Output
 from penstock.console.sql import run_script
+from penstock.console.sql_results import rows_of
 from penstock.console.sql_shell import SqlShell, is_complete
 from penstock.engine.errors import RestoreError, SqlError
+from penstock.engine.job.handle import CollectResult
 
 
 class Typed:
@@ -68,6 +70,21 @@ def test_an_interrupt_stops_a_query_and_not_the_shell(capsys: pytest.CaptureFixt
 
     SqlShell(env, Output(shown), run, Typed(["SELECT 1;", EOFError])).loop()
     assert "stopped" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["CHANGELOG", "TABLE"])
+def test_an_interrupt_shows_the_rows_that_came(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(result: CollectResult) -> Iterator[dict[str, Any]]:
+        yield from rows_of(result)
+        raise KeyboardInterrupt
+
+    env, shown = StreamEnvironment(runtime="local", parallelism=1), io.StringIO()
+    env.sql(f"SET 'sql-client.execution.result-mode' = '{mode}'")
+    monkeypatch.setattr("penstock.console.sql.rows_of", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_script(env, "SELECT n FROM (VALUES (4711), (4712)) AS t (n)", Output(shown), [])
+    assert "4712" in shown.getvalue()
+    assert "2 rows" in shown.getvalue()
 
 
 def test_tables_keywords_and_functions_are_completed() -> None:
