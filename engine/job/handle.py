@@ -348,9 +348,10 @@ class CollectedRows:
 class CollectResult:
     """What `collect()` returns: the rows of a stream, on the client.
 
-    Reading submits the program if nobody has; the rows can be read once, by one of the four ways. Iterating and `tables`
-    give rows while the job runs and hold it back while the caller works; `to_arrow` and `to_pandas` wait for the end.
-    As the last line of a notebook's cell it shows the rows that have come and wait to be read; looking runs nothing.
+    Reading submits the program if nobody has; the rows can be read once, by one of the four ways. Iterating and
+    `tables` give rows while the job runs and hold it back while the caller works; `to_arrow` and `to_pandas` wait for
+    the end. As the last line of a notebook's cell it shows the rows that have come and wait to be read; looking runs
+    nothing.
 
     Example:
         >>> for row in stream.collect():  # doctest: +SKIP
