@@ -280,6 +280,11 @@ class TableEnvironment:
         self.connectors.register(connector)
 
     @property
+    def graph(self) -> GraphBuilder:
+        """The program that is being written."""
+        return self._graph()
+
+    @property
     def zone(self) -> str:
         """The session's time zone."""
         return self.option("table.local-time-zone")
@@ -328,7 +333,7 @@ class TableEnvironment:
 
     def lowered(self, node: PlanNode) -> DataStream:
         """The stream of a plan's rows."""
-        return self._lowering(StatementUids(self._graph())).stream(node)
+        return self._lowering(StatementUids(self.graph)).stream(node)
 
     def _lowering(self, uids: StatementUids) -> Lowering:
         ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
@@ -341,7 +346,7 @@ class TableEnvironment:
 
     def _write(self, plans: Sequence[SinkPlan]) -> list[Placed]:
         """Add all sinks to the program, or nothing: what a statement that fails had added would keep its uids."""
-        graph, placed = self._graph(), []
+        graph, placed = self.graph, []
         first = graph.next_id
         try:
             for plan in plans:
@@ -375,7 +380,7 @@ class TableEnvironment:
             saved = self._saved_operators(path)
         except PenstockError as error:
             raise source.invalid(at, str(error)) from error
-        graph, inner = self._graph(), statement.statement
+        graph, inner = self.graph, statement.statement
         first = graph.next_id
         try:
             if isinstance(inner, Query):
@@ -392,7 +397,7 @@ class TableEnvironment:
     @property
     def has_inserts(self) -> bool:
         """Whether the program has something to write, so that there is a job to run."""
-        return any(node.is_end for node in self._graph().build())
+        return any(node.is_end for node in self.graph.build())
 
     # USE and SET
 

@@ -10,6 +10,7 @@ from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import ConfigurationError, GraphError, SqlError, nearest
 from penstock.engine.functions import OutputTag
+from penstock.engine.graph.logical import GraphBuilder
 from penstock.engine.job.display import columns_html, columns_text
 from penstock.engine.job.handle import CollectResult
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
@@ -17,6 +18,7 @@ from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode, shown_mode
 from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
+from penstock.tables.reading import Reading
 from penstock.tables.types import SqlType
 
 _CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
@@ -41,6 +43,10 @@ class Tables(Protocol):
     @property
     def zone(self) -> str:
         """The session's time zone."""
+
+    @property
+    def graph(self) -> GraphBuilder:
+        """The program that is being written."""
 
     def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
         """The result of a query that may also name the tables `tables`."""
@@ -248,8 +254,16 @@ class Table:
         return self.to_stream() if self.changelog_mode == INSERT_ONLY else self.to_changelog()
 
     def collect(self) -> CollectResult:
-        """Bring the rows to the client, with their `op` where they change; as `DataStream.collect`."""
-        return self.rows().collect()
+        """Bring the rows to the client, with their `op` where they change; as `DataStream.collect`.
+
+        Where the program cannot start when they are read, the query is no part of it any more.
+        """
+        graph = self._environment.graph
+        first = graph.next_id
+        stream = self.rows()
+        rows, program = stream.collect(), stream._program
+        # A stream of a program that was cleared may have a name in SQL still.
+        return CollectResult(rows._rows, Reading(program, first)) if program.graph is graph else rows
 
     def print(self, label: str = "") -> StreamSink:
         """Print each row on the client, with its `op` where rows change; as `DataStream.print`."""

@@ -37,6 +37,13 @@ class Program:
         self.graph.parallelism(node, 1)
         self.one_subtask.add(node)
 
+    def forget(self, first: int) -> None:
+        """Take the nodes from that id on out again, as if they had never been added."""
+        for node in range(first, self.graph.next_id):
+            self.consumers.pop(node, None)
+            self.one_subtask.discard(node)
+        self.graph.forget(first)
+
     def check_open(self) -> None:
         """Raise unless operators can still be added."""
         if self.job is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,3 +141,25 @@ def test_streams_without_a_name_stay_apart_when_a_table_goes(env: StreamEnvironm
     env.sql("DROP VIEW stock")
     third = env.tables.from_stream(env.from_collection([("c",)], schema=["k"]))
     assert _rows(first.union_all(second).union_all(third)) == [("a",), ("b",), ("c",)]
+
+
+def test_a_query_that_cannot_start_is_gone_and_what_else_was_written_stays(
+    env: StreamEnvironment, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("")
+    folder = tmp_path / "taken" / "rows"
+    rows = env.sql("SELECT item FROM stock").collect()
+    env.configure({"execution.runtime-mode": "batch"})
+    with pytest.raises(ConfigurationError, match="batch mode"):
+        rows.to_arrow()
+    env.configure({"execution.runtime-mode": "streaming"})
+    with pytest.raises(GraphError, match="the program is empty"):
+        env.explain()
+    assert _rows(env.sql("SELECT item FROM stock")) == [("hat",), ("pen",)]
+    env.sql(f"CREATE TABLE t (item STRING) WITH ('connector'='filesystem', 'path'='{folder}', 'format'='json')")
+    env.sql("INSERT INTO t SELECT item FROM stock")
+    with pytest.raises(ConfigurationError, match="cannot be written to"):
+        env.sql("SELECT item FROM stock").collect().to_arrow()
+    (tmp_path / "taken").unlink()
+    env.execute()
+    assert list(folder.glob("*.json"))
