@@ -116,10 +116,13 @@ def parquet_chunks(path: str, row_group: int, columns: Columns, row: int = 0) ->
 def _cast(path: str, row_group: int, array: pa.Array, field: pa.Field, columns: Columns) -> pa.Array:
     if array.type.equals(field.type):
         return array
+    coded = pa.types.is_dictionary(field.type)
+    kind = field.type.value_type if coded else field.type
     try:
-        return array.cast(field.type)
+        # Another file may have no texts here, but what becomes one.
+        return array.cast(kind).dictionary_encode().cast(field.type) if coded else array.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise RecordError(
-            f"{path}, row group {row_group}, column {field.name!r}: {array.type} cannot become {field.type} "
+            f"{path}, row group {row_group}, column {field.name!r}: {array.type} cannot become {kind} "
             f"({error}); {columns.remedy}"
         ) from error

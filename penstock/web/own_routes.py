@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.errors import PenstockError
 from penstock.engine.metric_types import read_together
 from penstock.web import flink
 from penstock.web.at_once import AtOnce
@@ -315,11 +316,17 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
     async def logs(request: Request) -> Response:
         require_operator(request)
         view = job_in(request, collector)
-        if view.info.status.ended:
-            raise HTTPException(404, _LOGS_ARE_GONE)
         most = whole(request.query_params.get("most", _LOG_LINES), "most", 1, _MOST_LOG_LINES)
-        lines = await reading(lambda: cluster.logs(view.info.id, {}, most))
-        return JSONResponse({"lines": [asdict(line) for line in lines]})
+        has_ended = view.info.status.ended
+        try:
+            lines = await reading(lambda: cluster.logs(view.info.id, {}, most))
+        except PenstockError:
+            # The processes of a job that has ended have taken their lines with them.
+            if not has_ended:
+                raise
+            lines = ()
+        remark = {"remark": _LOGS_ARE_GONE} if has_ended and not lines else {}
+        return JSONResponse({"lines": [asdict(line) for line in lines], **remark})
 
     return [
         Route("/v1/jobs/{job}/logs", logs),

@@ -25,12 +25,12 @@ from penstock.tables.expressions import (
     walk,
 )
 from penstock.tables.functions.casts import castable
-from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 from penstock.tables.parse import match_nodes as m
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.query_parser import parse_match
 from penstock.tables.parse.text import SqlText
+from penstock.tables.plan.expression_traits import may_call_fail
 from penstock.tables.plan.nodes import Column, Columns, MatchRecognize, PlanNode, Scan, SortKey, TimeAttribute
 from penstock.tables.plan.row_references import Reference, ReferenceKind, RowDefinition, RowMatch
 from penstock.tables.types import Kind
@@ -295,8 +295,7 @@ def _joined(parts: list[Expression]) -> Expression | None:
 
 def _is_fallible(expression: Expression) -> bool:
     return any(
-        (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
-        or (isinstance(part, Conversion) and not part.safe)
+        (isinstance(part, FunctionCall) and may_call_fail(part)) or (isinstance(part, Conversion) and not part.safe)
         for part in walk(expression)
     )
 

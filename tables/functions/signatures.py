@@ -186,12 +186,13 @@ class ScalarFunction:
         nullable: whether null comes out of values that are not null; else null comes out where null goes in.
         keeps_null: whether an argument of null is a value like others, and the result need not be null.
         deterministic: whether equal arguments always give equal results.
-        fallible: whether a value may have no result, which fails the job: computed only where it is needed.
+        fallible: whether a row may have no result whatever the literals, see `may_fail`: computed only where it is
+            needed.
         coerce: of the types of arguments that fit by themselves, those that they are cast to so that they fit each
             other; raises `MisfitError`.
         units: the units of time that it takes, by the kind of its last argument that is a time.
-        check: refuses literals with which no row has a value: takes their values, None for all others, and raises
-            `MisfitError`.
+        check: refuses literals, behind the first argument, with which no row has a value: takes their values, None for
+            all others, and raises `MisfitError`. What is no literal there may fail.
     """
 
     name: str
@@ -211,6 +212,10 @@ class ScalarFunction:
     def parameter(self, place: int) -> str:
         """What the argument at `place`, from 0, must be."""
         return self.parameters[min(place, len(self.parameters) - 1)]
+
+    def may_fail(self, literal: Sequence[bool]) -> bool:
+        """Whether a row may have no result, which fails the job, by which of the arguments are literals."""
+        return self.fallible or (self.check is not None and not all(literal[1:]))
 
     @property
     def fewest(self) -> int:

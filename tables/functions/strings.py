@@ -247,6 +247,15 @@ def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple
     return list(pairs.items())
 
 
+def _are_delimiters(literals: Sequence[object]) -> None:
+    for place, text in enumerate(literals[1:], start=1):
+        if isinstance(text, str):
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise s.MisfitError(place, f": {text!r} is no regular expression: {error}") from None
+
+
 def _parse_url(value: str, part: str, key: str | None = None) -> str | None:
     try:
         url = urllib.parse.urlsplit(value)
@@ -457,7 +466,6 @@ FUNCTIONS: Final = (
             always(t.BOOLEAN),
             evaluate,
             optional=1,
-            fallible=True,
             check=_checked_pattern(pattern),
         )
         for name, evaluate, pattern in (
@@ -511,7 +519,14 @@ FUNCTIONS: Final = (
         optional=1,
     ),
     _given("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
-    _function("STR_TO_MAP", (_T, _T, _T), SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)), _str_to_map, optional=2),
+    _function(
+        "STR_TO_MAP",
+        (_T, _T, _T),
+        SqlType(t.Kind.MAP, parts=(t.STRING, t.STRING)),
+        _str_to_map,
+        optional=2,
+        check=_are_delimiters,
+    ),
     _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
     _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
     _function("URL_DECODE", (_T,), t.STRING, _url_decode),

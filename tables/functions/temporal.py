@@ -543,7 +543,9 @@ FUNCTIONS: Final = (
     ScalarFunction("TIME_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MILLIS), _between("MILLISECOND")),
     ScalarFunction("MONTHS_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MONTHS), _between("MONTH")),
     ScalarFunction(
-        "TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add, units=_COUNTED
+        *("TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add),
+        units=_COUNTED,
+        fallible=True,
     ),
     ScalarFunction("TIMESTAMPDIFF", (s.KEYWORD, s.INSTANT, s.INSTANT), always(t.INT), _timestamp_diff, units=_COUNTED),
     _function("DATE_FORMAT", (s.TEXT_OR_TIME, s.TEXT), t.STRING, _date_format, check=_CAN_WRITE),

@@ -5,7 +5,7 @@ Rules ask before they move an expression, and the evaluation before it computes 
 
 from __future__ import annotations
 
-from penstock.tables.expressions import Conversion, Expression, FunctionCall, UserCall, walk
+from penstock.tables.expressions import Constant, Conversion, Expression, FunctionCall, UserCall, walk
 from penstock.tables.functions.casts import may_fail
 from penstock.tables.functions.registry import SCALAR_FUNCTIONS
 
@@ -14,10 +14,15 @@ def is_fallible(expression: Expression) -> bool:
     """Whether it may have no value for some rows."""
     return any(
         isinstance(part, UserCall)
-        or (isinstance(part, FunctionCall) and SCALAR_FUNCTIONS[part.name].fallible)
+        or (isinstance(part, FunctionCall) and may_call_fail(part))
         or (isinstance(part, Conversion) and not part.safe and may_fail(part.operand.type, part.type))
         for part in walk(expression)
     )
+
+
+def may_call_fail(call: FunctionCall) -> bool:
+    """Whether a call, given what is below it, may have no value for some rows."""
+    return SCALAR_FUNCTIONS[call.name].may_fail([isinstance(argument, Constant) for argument in call.arguments])
 
 
 def is_repeatable(expression: Expression) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +135,7 @@ def test_odd_values_of_json_are_null(value: str, wanted: dict[str, Any] | None) 
         ('{"id": null, "r": null, "l": null, "n": NaN}', None),
         ('{"id": 1, "r": {"a": null}, "l": [{"b": 1}, null], "n": 2, "more": 3}', None),
         ('{"id": 1, "r": {"a": 1}, "l": [], "n": Infinity}', None),
+        (f'{{"id": null, "deep": {"[" * 2000}{"]" * 2000}}}', None),
         ("{}", "id"),
         ('{"r": {"a": 1}, "l": [], "n": 1.5}', "id"),
         ('{"id": 1, "r": {}, "l": [], "n": 1.5}', "r.a"),
@@ -149,7 +149,12 @@ def test_a_field_that_must_be_there_may_be_null_and_not_missing(record: str, mis
     lacking = [] if missing is None else [(2, f"there is no field '{missing}'; it may be null, but must be there")]
     assert [(one.index, one.reason) for one in found.bad][1:] == lacking
     assert found.bad[0].index == 1
-    assert found.rows.column("id").to_pylist() == [7, *([] if missing else [json.loads(record)["id"]]), None, 7]
+    assert found.rows.column("id").to_pylist() == [
+        7,
+        *([] if missing else [None if "null" in record[:12] else 1]),
+        None,
+        7,
+    ]
 
 
 def test_json_is_written_in_the_form_that_is_asked_for() -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
-from penstock.engine.errors import JobFailedError, PenstockError, SqlError
+from penstock.engine.errors import JobFailedError, PenstockError, SqlError, SqlValidationError
 
 
 def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
@@ -468,6 +468,8 @@ def test_values_that_are_not_needed_are_not_computed() -> None:
 
 def test_a_regular_expression_that_is_none_names_the_row() -> None:
     with pytest.raises(JobFailedError, match=r"unterminated subpattern.* in row \{.*use TRY_CAST or CASE"):
+        value("STR_TO_MAP('a=1', UPPER('('))")
+    with pytest.raises(SqlValidationError, match=r"column 26: STR_TO_MAP: '\(' is no regular expression"):
         value("STR_TO_MAP('a=1', '(')")
 
 

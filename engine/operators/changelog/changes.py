@@ -57,31 +57,34 @@ def row_codes(rows: pa.RecordBatch) -> Int64s:
 
 
 def summed(rows: pa.RecordBatch, signs: Int64s) -> Delta:
-    """The rows with their summed weights; those that cancel out are left out."""
+    """The rows with their summed weights, in the order in which each came first; those that cancel out are left out."""
     alike = perhaps_alike(rows.columns, rows.num_rows)
     if not len(alike):
         return Delta(rows, signs)
     if len(alike) == rows.num_rows:
-        places, sums = _summed(rows, signs)
+        _, places, sums = _summed(rows, signs)
     else:
         alone = np.ones(rows.num_rows, np.bool_)
         alone[alike] = False
-        chosen, some = _summed(rows.take(pa.array(alike)), signs[alike])
-        places, sums = np.concatenate([np.flatnonzero(alone), alike[chosen]]), np.concatenate([signs[alone], some])
+        first, last, some = _summed(rows.take(pa.array(alike)), signs[alike])
+        single = np.flatnonzero(alone)
+        order = np.argsort(np.concatenate([single, alike[first]]))
+        places = np.concatenate([single, alike[last]])[order]
+        sums = np.concatenate([signs[single], some])[order]
     return Delta(rows.take(pa.array(places)), sums)
 
 
-def _summed(rows: pa.RecordBatch, signs: Int64s) -> tuple[Int64s, Int64s]:
-    """For the rows that do not cancel out, the place of each, where it came last, and its summed weight."""
+def _summed(rows: pa.RecordBatch, signs: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """For the rows that do not cancel out, the places where each came first and last, and its summed weight."""
     codes = row_codes(rows)
     count = int(codes.max(initial=-1)) + 1
-    sums = np.zeros(count, np.int64)
+    sums, first, last = np.zeros((3, count), np.int64)
     np.add.at(sums, codes, signs)
-    last = np.zeros(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
     for places in (np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)):
         last[codes[places]] = places
     stay = np.flatnonzero(sums)
-    return last[stay], sums[stay]
+    return first[stay], last[stay], sums[stay]
 
 
 def weights(batch: Batch) -> Int64s:

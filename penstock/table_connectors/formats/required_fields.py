@@ -89,7 +89,10 @@ def missing_field(value: Any, kind: pa.DataType | pa.Schema) -> str | None:
 def _missing_in(record: bytes, schema: pa.Schema) -> str | None:
     try:
         return missing_field(json.loads(record), schema)
-    except ValueError:  # Arrow's parser has taken it: it knows a second spelling of Infinity, and deeper nesting
+    except (
+        ValueError,
+        RecursionError,
+    ):  # Arrow's parser has taken it: it knows a second spelling of Infinity, and deeper nesting
         return None
 
 

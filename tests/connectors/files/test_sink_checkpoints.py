@@ -243,7 +243,6 @@ import os, signal, sys
 from pathlib import Path
 from penstock import FileSink
 from tests.connectors.files.test_sink_checkpoints import _build, _environment
-from tests.draws import drawn
 def killed(row):
     if row["i"] == 45:
         os.kill(os.getpid(), signal.SIGKILL)
