@@ -16,7 +16,7 @@ from penstock.tables.building import converted
 from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Constant, Expression, InputColumn
 from penstock.tables.parse.statements import Insert
-from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.plan.changelog import changelog_mode, engine_mode, first_time
 from penstock.tables.plan.keys import upsert_keys
 from penstock.tables.plan.nodes import (
     INSERT_ONLY,
@@ -95,8 +95,8 @@ def bind_insert(insert: Insert, context: QueryContext) -> SinkPlan:
 
 def _first_by_time(plan: PlanNode) -> str:
     """What to do where the changes come of first rows that could be decided once."""
-    ranked = [node for node in walk_plan(plan) if isinstance(node, TopN) and node.last == 1 and not node.in_windows]
-    if not ranked:
+    firsts = [node for node in walk_plan(plan) if isinstance(node, TopN) and node.last == 1 and not node.in_windows]
+    if all(first_time(node) is not None for node in firsts):
         return ""
     return (
         "; the first row of each key is only added where ROW_NUMBER() = 1 is ORDER BY one time attribute, ascending "

@@ -14,9 +14,11 @@ from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.complete_windows import CompleteWindowsSpec, WindowedSpec
 from penstock.engine.operators.changelog.counted_rows import Ties
+from penstock.engine.operators.changelog.first_rows import FirstRowsSpec
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec, JoinInput
 from penstock.engine.operators.changelog.join import JoinKind as EngineJoinKind
+from penstock.engine.operators.changelog.over import OverTime
 from penstock.engine.operators.changelog.ranks import Nulls, Order
 from penstock.engine.operators.changelog.set_operation import SetOperation, SetOperationSpec
 from penstock.engine.operators.changelog.top_n import Rank, TopNSpec
@@ -27,7 +29,7 @@ from penstock.tables.lower.base import Lowering, schema_of
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_mode
+from penstock.tables.plan.changelog import changelog_mode, check_clock, engine_mode, first_time
 from penstock.tables.plan.join_conditions import conjunction, equal_expressions
 from penstock.tables.plan.nodes import JoinKind
 from penstock.tables.plan.time_columns import keeps_last
@@ -188,7 +190,10 @@ def side_of(lowering: Lowering, node: p.PlanNode, keys: list[Expression], prefix
 
 
 def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
-    """The first rows of partitions, which change with each row."""
+    """The first rows of partitions: once, where they go by time; else as they change with each row."""
+    time = first_time(node)
+    if time is not None:
+        return _lower_first_rows(lowering, node, time)
     names = [column.name for column in node.columns]
     order = tuple(
         Order(names[key.column], key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST) for key in node.order
@@ -207,6 +212,15 @@ def lower_top_n(lowering: Lowering, node: p.TopN) -> DataStream:
     )
     stream = lowering.stream(node.input)
     return in_windows(spec, stream) if node.in_windows else add_changelog(spec, spec.schema, stream)
+
+
+def _lower_first_rows(lowering: Lowering, node: p.TopN, time: p.TimeAttribute) -> DataStream:
+    names = [column.name for column in node.columns]
+    partition = tuple(names[key] for key in node.partition)
+    by = OverTime.EVENT if time is p.TimeAttribute.ROWTIME else OverTime.PROCESSING
+    spec = FirstRowsSpec(schema_of(node.input.columns), partition, names[-1], by, lowering.ttl_ms)
+    stream = lowering.stream(node.input)
+    return add_changelog(spec, spec.schema, stream, timed=stream._timed)
 
 
 def lower_set_operation(lowering: Lowering, node: p.SetOperation) -> DataStream:

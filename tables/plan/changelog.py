@@ -73,6 +73,8 @@ def changelog_mode(node: PlanNode) -> ChangelogMode:
             return given[0]
         case p.OverAggregate():
             return RETRACT if over_time(node) is None else INSERT_ONLY
+        case p.TopN():
+            return RETRACT if first_time(node) is None else INSERT_ONLY
         case p.Join():
             plain = node.kind in (p.JoinKind.INNER, p.JoinKind.SEMI) and given == [INSERT_ONLY, INSERT_ONLY]
             return INSERT_ONLY if plain else RETRACT
@@ -106,6 +108,21 @@ def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
     if time is p.TimeAttribute.PROCTIME:
         raise GraphError("OVER in the order of PROCTIME takes rows that are only inserted, in ascending order")
     return None
+
+
+def first_time(node: p.TopN) -> p.TimeAttribute | None:
+    """By which time the first row of each partition comes once; None where first rows change with others.
+
+    Of rows that are only inserted, none that comes later is before the first one by ascending time.
+
+    Source: Flink's documentation, "Deduplication", and its `RankUtil.canConvertToDeduplicate`.
+    """
+    key = node.order[0] if len(node.order) == 1 else None
+    if key is None or key.descending or node.function != "ROW_NUMBER" or node.last != 1 or node.in_windows:
+        return None
+    time = node.input.columns[key.column].time
+    by_time = time in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME)
+    return time if by_time and changelog_mode(node.input) == INSERT_ONLY else None
 
 
 def goes_by_time(node: p.Sort) -> bool:
@@ -211,6 +228,10 @@ def state_bound(node: PlanNode) -> str | None:
                 return "one row a partition, for ever"
             last = f"{frame.preceding} rows a partition, for ever" if frame.rows else f"rows of {frame.preceding} ms"
             return f"rows that the watermark has not passed, and the last {last}"
+        case p.TopN() if first_time(node) is p.TimeAttribute.ROWTIME:
+            return "the first row of each partition until the watermark has passed it, then that it came, for ever"
+        case p.TopN() if first_time(node) is not None:
+            return "the key of each partition, for ever"
         case p.TopN():
             whole = changelog_mode(node.input) == INSERT_ONLY
             return f"{node.last} rows a partition, for ever" if whole else "none: all rows of each partition, for ever"

@@ -384,3 +384,49 @@ def test_first_rows_that_others_replace_are_refused_with_what_to_do(
     _with_firsts(env, tmp_path)
     with pytest.raises(SqlValidationError, match="ORDER BY one time attribute, ascending"):
         env.sql(_KEEP_FIRST.format(order, rows))
+
+
+_FIRSTS = "SELECT k, v FROM timed QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY {}) = 1"
+
+
+@pytest.mark.parametrize("time", ["at", "p"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a.k, a.v, b.c FROM firsts_of a JOIN (SELECT k, COUNT(*) AS c FROM timed GROUP BY k) b ON a.k = b.k",
+        "SELECT a.k, b.v, 1 FROM firsts_of a LEFT JOIN firsts_of b ON a.k = b.k",
+    ],
+)
+def test_first_rows_by_time_are_known_by_their_key(
+    env: StreamEnvironment, tmp_path: Path, time: str, query: str
+) -> None:
+    _with_firsts(env, tmp_path)
+    env.sql(f"CREATE VIEW firsts_of AS {_FIRSTS.format(time)}")
+    env.sql(
+        "CREATE TABLE counts (k STRING PRIMARY KEY NOT ENFORCED, v INT, c BIGINT) WITH ('connector' = 'redis', 'url' = "
+        "'redis://nowhere')"
+    )
+    assert "Sink(counts)" in _run(env, f"EXPLAIN INSERT INTO counts {query}")[0]["plan"]
+
+
+def test_the_first_row_of_a_key_is_a_value_beside_other_rows(env: StreamEnvironment, tmp_path: Path) -> None:
+    _with_firsts(env, tmp_path)
+    env.sql(f"CREATE VIEW firsts_of AS {_FIRSTS.format('at')}")
+    table = env.sql("SELECT t.v, (SELECT f.v FROM firsts_of f WHERE f.k = t.k) AS w FROM timed t")
+    assert table is not None
+    held: list[tuple[Any, ...]] = []
+    for op, *values in (row.values() for row in table.to_changelog().collect()):
+        held.append(tuple(values)) if op in ("+I", "+U") else held.remove(tuple(values))
+    assert sorted(held) == [(1, 2), (2, 2), (3, 3), (4, 2)]
+
+
+def test_first_rows_by_time_are_added_only_and_without_what_nothing_reads(
+    env: StreamEnvironment, tmp_path: Path
+) -> None:
+    _with_firsts(env, tmp_path)
+    env.sql("CREATE VIEW wide AS SELECT *, k || 'x' AS unread FROM timed")
+    query = "SELECT k, v FROM wide QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY at) = 1"
+    lines = [row["plan"] for row in _run(env, f"EXPLAIN {query}")]
+    ranked = next(line for line in lines if "TopN(" in line)
+    assert "unread" not in ranked
+    assert "changelogMode=[I], state: the first row of each partition until the watermark has passed it" in ranked

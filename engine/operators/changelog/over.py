@@ -127,8 +127,6 @@ class Over(Operator):
             for place, call in enumerate(spec.calls)
         ]
         self._is_running = spec.preceding is None
-        # Flink's deduplication takes a row of the watermark's own time; its number is behind those that were given.
-        self._latest = 1 if all(call.function == "row_number" for call in spec.calls) else 0
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -152,7 +150,7 @@ class Over(Operator):
             self._forget(now)
             out.collect(Batch(self._results(rows, np.full(rows.num_rows, now)), batch.timestamps))
             return
-        rows, times = on_time(batch, self._input, max(self._watermark - self._latest, MIN_TIMESTAMP), self._context)
+        rows, times = on_time(batch, self._input, self._watermark, self._context)
         if len(times):
             self._pending.append(rows, times)
 

@@ -33,7 +33,8 @@ from penstock.engine.state.snapshot import OperatorSnapshot
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_ROWS: Final = "rows"
+ROWS: Final = "rows"
+"""The name of its state."""
 
 
 class Rank(enum.Enum):
@@ -193,12 +194,12 @@ class TopN(Operator):
         self._others = pa.schema([one for one in self._input if one.name not in spec.partition])
 
     def open(self, context: OperatorContext) -> None:
-        self._states = RowStates(context, [counted_layout(_ROWS, self._keys, self._others, self._spec.ttl_ms)])
+        self._states = RowStates(context, [counted_layout(ROWS, self._keys, self._others, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         rows, signs = conformed(batch.data, self._input), weights(batch)
         of, partitions = distinct_keys([rows.column(name) for name in self._keys.names], len(signs))
-        state = self._states.begin(_ROWS, partitions)
+        state = self._states.begin(ROWS, partitions)
         numbers = state.take_numbers(len(signs))
         rest = np.ones(len(signs), np.bool_)
         if self._spec.takes is ChangelogMode.APPEND and self._spec.order and self._spec.start == 1:

@@ -1,7 +1,6 @@
 """A condition on ROW_NUMBER, RANK or DENSE_RANK that bounds it is a Top-N; `= 1` makes a deduplication of it.
 
-Only the rows within the bounds are kept, instead of all rows with their numbers. First rows by ascending time stay
-numbers of OVER, which come once, as of rows that are only inserted none is taken back.
+Only the rows within the bounds are kept, instead of all rows with their numbers.
 """
 
 from __future__ import annotations
@@ -10,17 +9,8 @@ from typing import Final
 
 from penstock.tables.expressions import Constant, Conversion, Expression, FunctionCall, InputColumn, conjuncts
 from penstock.tables.functions.aggregates import RANKS
-from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.join_conditions import conjunction
-from penstock.tables.plan.nodes import (
-    INSERT_ONLY,
-    Filter,
-    OverAggregate,
-    PlanNode,
-    Project,
-    TimeAttribute,
-    TopN,
-)
+from penstock.tables.plan.nodes import Filter, OverAggregate, PlanNode, Project, TopN
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "="}
 
@@ -40,24 +30,13 @@ def top_n(node: PlanNode) -> PlanNode:
             return node
         column = places[0]
     first, last, rest = _bounds(conjuncts(node.condition), column)
-    if last is None or first > last or (last == 1 and _comes_once(over)):
+    if last is None or first > last:
         return node
     ranked: PlanNode = TopN(over.input, over.calls[0].name, over.partition, over.order, first, last, over.columns)
     if project is not None:
         ranked = Project(ranked, project.expressions, project.columns)
     condition = conjunction(rest)
     return ranked if condition is None else Filter(ranked, condition)
-
-
-def _comes_once(over: OverAggregate) -> bool:
-    """Whether it is a deduplication whose first row no later one replaces; those of windows are decided with these."""
-    key = over.order[0] if len(over.order) == 1 else None
-    if key is None or key.descending or over.calls[0].name != "ROW_NUMBER":
-        return False
-    columns = over.input.columns
-    in_windows = any(columns[place].time is TimeAttribute.WINDOW_END for place in over.partition)
-    by_time = columns[key.column].time in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME)
-    return by_time and not in_windows and changelog_mode(over.input) == INSERT_ONLY
 
 
 def _bounds(conditions: list[Expression], column: int) -> tuple[int, int | None, list[Expression]]:
