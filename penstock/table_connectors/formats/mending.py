@@ -28,7 +28,28 @@ class Mend(Protocol):
         """Its row, with null for what cannot be read; None: it is none."""
 
 
-class MendedFormat(RecordFormat):
+class ReadingFormat(RecordFormat):
+    """Another format, whose records are read otherwise.
+
+    Args:
+        format: reads what is as it should be, and writes.
+    """
+
+    def __init__(self, format: RecordFormat) -> None:  # noqa: A002 - the word users look for
+        self._format = format
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._format.schema
+
+    def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
+        return self._format.encode(rows)
+
+    def describe(self) -> str:
+        return self._format.describe()
+
+
+class MendedFormat(ReadingFormat):
     """A format that gives a row for each record of which a part can be read.
 
     Args:
@@ -37,11 +58,8 @@ class MendedFormat(RecordFormat):
     """
 
     def __init__(self, format: RecordFormat, mend: Mend) -> None:  # noqa: A002 - the word users look for
-        self._format, self._mend = format, mend
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._format.schema
+        super().__init__(format)
+        self._mend = mend
 
     def decode(self, values: pa.LargeBinaryArray) -> Decoded:
         found = self._format.decode(values)
@@ -52,26 +70,13 @@ class MendedFormat(RecordFormat):
         rows = in_their_places(found.rows, bad, mended, len(values))
         return Decoded(rows, [one for one in found.bad if one.index not in mended])
 
-    def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-        return self._format.encode(rows)
 
-    def describe(self) -> str:
-        return self._format.describe()
-
-
-class CommentedFormat(RecordFormat):
+class CommentedFormat(ReadingFormat):
     """A format of texts among which are comments, which begin with #.
 
     Args:
         format: reads the others.
     """
-
-    def __init__(self, format: RecordFormat) -> None:  # noqa: A002 - the word users look for
-        self._format = format
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._format.schema
 
     def decode(self, values: pa.LargeBinaryArray) -> Decoded:
         comments = pc.starts_with(values, "#").fill_null(False)
@@ -80,12 +85,6 @@ class CommentedFormat(RecordFormat):
         bad = [BadRecord(place, "a comment") for place in pc.indices_nonzero(comments).to_pylist()]
         bad += [BadRecord(others[one.index], one.reason) for one in found.bad]
         return Decoded(found.rows, sorted(bad, key=lambda one: one.index))
-
-    def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-        return self._format.encode(rows)
-
-    def describe(self) -> str:
-        return self._format.describe()
 
 
 def mended_rows(mend: Mend, bad: Mapping[int, bytes]) -> dict[int, pa.RecordBatch]:

@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
+from penstock.connectors.records.format import BadRecord, Decoded
+from penstock.table_connectors.formats.mending import ReadingFormat
 
 
-class RequiredFields(RecordFormat):
+class RequiredFields(ReadingFormat):
     """A format of JSON in which a record without one of the fields is bad, also where it is one of a row's.
 
     What has no null lacks nothing; so only the others are looked at again, one by one.
@@ -23,13 +24,6 @@ class RequiredFields(RecordFormat):
     Args:
         format: reads and writes the records.
     """
-
-    def __init__(self, format: RecordFormat) -> None:  # noqa: A002 - the word users look for
-        self._format = format
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self._format.schema
 
     def decode(self, values: pa.LargeBinaryArray) -> Decoded:
         found = self._format.decode(values)
@@ -50,12 +44,6 @@ class RequiredFields(RecordFormat):
         kept = [row for row in range(found.rows.num_rows) if row not in lacking]
         bad = sorted([*found.bad, *lacking.values()], key=lambda one: one.index)
         return Decoded(found.rows.take(pa.array(kept, pa.int64())), bad)
-
-    def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
-        return self._format.encode(rows)
-
-    def describe(self) -> str:
-        return self._format.describe()
 
 
 def missing_field(value: Any, kind: pa.DataType | pa.Schema) -> str | None:
