@@ -59,6 +59,7 @@ class Calc(Operator):
         self._spec = spec
         self._watermark: int | None = None
         self._literals: dict[Constant, pa.Array] = {}
+        self._sole_columns: dict[int, tuple[Expression, int | None]] = {}
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
@@ -80,7 +81,7 @@ class Calc(Operator):
 
     def _computed(self, batch: Batch, session: SessionValues) -> Batch:
         condition, expressions = self._spec.condition, self._spec.expressions
-        rows = Evaluation(batch.data.columns, batch.num_rows, session, self._literals)
+        rows = Evaluation(batch.data.columns, batch.num_rows, session, self._literals, self._sole_columns)
         if condition is not None:
             mask = rows.mask(condition)
             if not mask.any():

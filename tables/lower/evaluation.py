@@ -47,12 +47,14 @@ class Evaluation:
         rows: how many rows.
         session: what functions may know.
         literals: their columns, kept from batch to batch.
+        sole_columns: by the ids of expressions, see `_sole_column`; kept in the same way.
     """
 
     columns: Sequence[pa.Array | None]
     rows: int
     session: SessionValues
     literals: dict[Constant, pa.Array] = field(default_factory=dict)
+    sole_columns: dict[int, tuple[Expression, int | None]] = field(default_factory=dict)
 
     def value(self, expression: Expression) -> pa.Array:
         """The expression's values, one a row.
@@ -80,18 +82,26 @@ class Evaluation:
         """
         if not any(isinstance(column, pa.DictionaryArray) for column in self.columns):
             return None
-        read = columns_in(expression)
-        column = self.columns[min(read)] if len(read) == 1 else None
+        sole = self._sole_column(expression)
+        column = None if sole is None else self.columns[sole]
         if not isinstance(column, pa.DictionaryArray) or len(column.dictionary) > self.rows:
-            return None
-        if is_fallible(expression) or not is_repeatable(expression):
             return None
         texts, numbers = column.dictionary, column.indices
         if numbers.null_count:
             numbers = numbers.fill_null(len(texts))
             texts = pa.concat_arrays([texts, pa.nulls(1, texts.type)])
-        columns = [texts if place in read else None for place in range(len(self.columns))]
+        columns = [texts if place == sole else None for place in range(len(self.columns))]
         return replace(self, columns=columns, rows=len(texts)).value(expression), numbers.to_numpy()
+
+    def _sole_column(self, expression: Expression) -> int | None:
+        """The one column that is read by an expression which cannot fail and is repeatable; None: it is another."""
+        known = self.sole_columns.get(id(expression))
+        if known is None:
+            read = columns_in(expression)
+            fits = len(read) == 1 and not is_fallible(expression) and is_repeatable(expression)
+            # It is kept, too, so that no other gets its id.
+            known = self.sole_columns[id(expression)] = expression, min(read) if fits else None
+        return known[1]
 
     def _computed(self, expression: Expression) -> pa.Array:
         match expression:
