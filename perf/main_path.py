@@ -3,7 +3,8 @@
 A keyed job runs four times in this process: with few batches and with many, then with few checkpoints and with many
 over the same batches. What is called once more at least for each batch more lies on the way of a batch; what is called
 once more at least for each checkpoint more, and no more often for more batches, on the way of a barrier. So what a job
-does when it starts or ends lies on neither. A line counts where it belongs to such a function, its docstring included.
+does when it starts or ends lies on neither, nor does waiting for a thread that writes, which is a matter of how busy
+the machine is. A line counts where it belongs to such a function, its docstring included.
 The clock counts its readings, so that each run is the same, and belongs to the measure. `python -m perf.main_path
 --files` names the files.
 """
@@ -26,6 +27,7 @@ import penstock
 from penstock import StreamEnvironment, col, count
 from penstock.engine.checkpoint_config import CheckpointConfig
 from penstock.engine.checkpointing.coordinator import CheckpointCoordinator
+from penstock.engine.local.manager import LocalManager
 from perf.harness import CountingSink
 
 _ROOT: Final = Path(penstock.__file__).resolve().parents[1]
@@ -35,6 +37,8 @@ _CHECKPOINTED: Final = 90
 """Batches of the runs with checkpoints."""
 _SELDOM_MS, _OFTEN_MS = 1_000, 50
 """Between checkpoints in these."""
+_WAITS: Final = LocalManager._wait.__code__
+_OF_WAITS: Final = "engine/local/interrupts.py"
 
 
 class _CountingClock:
@@ -82,7 +86,9 @@ def _profiled(batches: int, checkpoints: CheckpointConfig | None) -> Counter[Cod
         env.execute("main path")
     finally:
         sys.setprofile(before)
-    return Counter({code: n for code, n in calls.items() if _file(code) is not None})
+    return Counter(
+        {code: n for code, n in calls.items() if _file(code) not in (None, _OF_WAITS) and code is not _WAITS}
+    )
 
 
 def _file(code: CodeType) -> str | None:
