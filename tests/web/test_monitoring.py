@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,18 @@ def test_prometheus_asks_the_console_and_reads_the_rules_beside_it() -> None:
     assert scraped["honor_labels"]
     assert scraped["static_configs"][0]["targets"][0].endswith(f":{DEFAULT_PORT}")
     assert all((FOLDER / name).is_file() for name in document["rule_files"])
+
+
+def test_prometheus_own_checker_takes_configuration_and_rules(tmp_path: Path) -> None:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "deploy"
+    promtool = shutil.which("promtool") or shutil.which("promtool", path=str(cache))
+    if promtool is None:
+        pytest.skip("there is no promtool: make install-deploy-checks")
+    folder = shutil.copytree(FOLDER, tmp_path / "monitoring")
+    # It looks for what the configuration names, the rules and the token of the console.
+    (folder / "penstock-token").write_text("secret")
+    command = [promtool, "check", "config", str(folder / "prometheus.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rules = sum(len(group["rules"]) for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"])
+    assert f"SUCCESS: {rules} rules found" in done.stdout
