@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.tables.bind.aggregate_values import AggregateValues, aggregate_values
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
-from penstock.tables.bind.queries import Queries
+from penstock.tables.bind.queries import Outer, Queries
 from penstock.tables.bind.scopes import Member, Scope
 from penstock.tables.bind.syntax import is_aggregate, nodes_in
 from penstock.tables.bind.temporal_joins import as_of_join
@@ -36,7 +36,7 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
         if elements is not None:
             return _elements(binder, join, right, elements, (left, left_scope))
         parts = aggregate_values(binder, right.query)
-        found = correlated(binder, right.query if parts is None else parts.query, left_scope)
+        found = correlated(binder, right.query if parts is None else parts.query, Outer(left_scope, left))
         if found is not None:
             lateral = _Lateral(binder, join, right, found)
             return lateral.joined(left, left_scope) if parts is None else lateral.computed(parts, left, left_scope)

@@ -37,6 +37,14 @@ class QueryContext:
     common: Mapping[str, PlanNode] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Outer:
+    """What stands around a query within an expression: the names of the rows there, and these."""
+
+    scope: Scope
+    node: PlanNode
+
+
 class Queries(Protocol):
     """Binds the queries and the tables that stand within a clause."""
 
@@ -58,6 +66,9 @@ class Queries(Protocol):
 
     def with_hints(self, hints: Hints) -> Queries:
         """The same, for the FROM of a SELECT with these."""
+
+    def with_table(self, name: str, node: PlanNode) -> Queries:
+        """The same, where a table has this name."""
 
     def query(self, query: q.Query) -> PlanNode:
         """The plan of a query."""

@@ -89,6 +89,10 @@ class QueryBinder:
         """The same, for the FROM of a SELECT with these."""
         return QueryBinder(self.context, self.outer, hints)
 
+    def with_table(self, name: str, node: PlanNode) -> QueryBinder:
+        """The same, where a table has this name."""
+        return QueryBinder(replace(self.context, common={**self.context.common, name: node}), self.outer)
+
     @property
     def zone(self) -> str:
         """The session's time zone."""
@@ -99,8 +103,7 @@ class QueryBinder:
         inner = self
         for common in query.ctes:
             node = renamed(inner.query(common.query), common.alias.columns, self.source)
-            tables = {**inner.context.common, common.alias.name.name: node}
-            inner = QueryBinder(replace(inner.context, common=tables), self.outer)
+            inner = inner.with_table(common.alias.name.name, node)
         if isinstance(query.body, q.Select):
             return SelectBinder(inner, query.body).bind(query.order_by, inner._limits(query))
         node = inner.body(query.body)

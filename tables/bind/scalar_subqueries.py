@@ -13,13 +13,15 @@ from penstock.tables.bind.aggregate_values import aggregate_values, zero_for_nul
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import joined_columns
-from penstock.tables.bind.queries import Queries
+from penstock.tables.bind.queries import Outer, Queries
 from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.syntax import is_aggregate, nodes_in
 from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.rewriting import rewritten
+from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.keys import unique_keys
 from penstock.tables.plan.nodes import Aggregate, Filter, Join, JoinKind, PlanNode, Project, Sort, Values
 from penstock.tables.plan.rules.apply import rewritten_plan
@@ -43,8 +45,12 @@ class ScalarSubqueries:
     queries: Queries
     node: PlanNode
     scope: Scope
+    _around: Outer = field(init=False)
     _known: list[tuple[n.Node, n.Node]] = field(default_factory=list)
     _outer: dict[int, tuple[n.Node, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._around = Outer(self.scope, self.node)
 
     def replaced(self, tree: _Tree) -> _Tree:
         """An expression, or what holds some, with columns of the joins in place of each query.
@@ -93,7 +99,7 @@ class ScalarSubqueries:
     def _scalar(self, subquery: q.Subquery) -> n.Node:
         source = self.queries.source
         parts = aggregate_values(self.queries, subquery.query)
-        found = correlated(self.queries, subquery.query if parts is None else parts.query, self.scope)
+        found = correlated(self.queries, subquery.query if parts is None else parts.query, self._around)
         inner = self.queries.query(subquery.query) if found is None else found.node
         width = len(inner.columns) if found is None else found.width if parts is None else len(parts.items)
         if width != 1:
@@ -112,7 +118,7 @@ class ScalarSubqueries:
 
     def _exists(self, node: q.Exists) -> n.Node:
         marked = _marked(node.query)
-        found = None if marked is None else correlated(self.queries, marked, self.scope)
+        found = None if marked is None else correlated(self.queries, marked, self._around)
         if found is None:
             count = self._scalar(q.Subquery(node.at, _counting(node.query, node.at, ())))
             return n.Binary(node.at, ">", zero_for_null(count), n.NumberLiteral(node.at, "0"))
@@ -120,12 +126,10 @@ class ScalarSubqueries:
 
     def _is_in(self, node: q.InQuery) -> n.Node:
         source = self.queries.source
-        if correlated(self.queries, node.query, self.scope) is not None:
-            raise source.unsupported(
-                node.at, "IN with a query that names outer columns stands in WHERE, joined by AND; use EXISTS here"
-            )
         if isinstance(node.operand, n.Constructor) and node.operand.kind == "ROW":
             raise source.unsupported(node.at, "IN of rows with a query stands in WHERE, joined by AND; use EXISTS here")
+        if correlated(self.queries, node.query, self._around) is not None:
+            return self._is_in_own(node)
         inner = self.queries.query(_distinct(node.query, node.at))
         if len(inner.columns) != 2:
             raise source.invalid(
@@ -136,36 +140,73 @@ class ScalarSubqueries:
         test = equal(self.queries, operand, column, node.at)
         place = self._join(inner, (node.operand,), [test])
         mark = n.IsTest(node.at, n.ValueColumn(node.at, place + 1), "NULL", True)
-        known = self._unless_null(node, mark, operand.type.nullable or column.type.nullable)
+        known = self._unless_null(node, mark) if operand.type.nullable or column.type.nullable else mark
         return n.Unary(node.at, "NOT", known) if node.negated else known
 
-    def _unless_null(self, node: q.InQuery, mark: n.Node, nullable: bool) -> n.Node:
+    def _is_in_own(self, node: q.InQuery) -> n.Node:
+        """IN with a query that names outer columns: whether there is a row of it with the value."""
+        source, at = self.queries.source, node.at
+        body, value = _only_column(node, source)
+        assert body.source is not None, "it names outer columns"
+        _, inner = self.queries.relation(body.source)
+        operand = rewritten(node.operand, lambda part: self._qualified(part, inner))
+        same = n.Binary(at, "=", value, operand)
+        where = same if body.where is None else n.Binary(at, "AND", body.where, same)
+        mark = self._exists(q.Exists(at, replace(node.query, body=replace(body, where=where))))
+        counts = tuple(map(zero_for_null, self._summed(node, ("COUNT",))))
+        known = _null_if_open(node, mark, (counts[0], counts[1]))
+        return n.Unary(at, "NOT", known) if node.negated else known
+
+    def _qualified(self, part: object, inner: Scope) -> n.Name | None:
+        """A name of the outer query as one that the inner query does not take for its own."""
+        source = self.queries.source
+        if not isinstance(part, n.Name) or inner.find(part, source) is None:
+            return None
+        for member in self.scope.members:
+            if member.name is not None and part.parts[0].name in member.names:
+                found = n.Name(part.at, (n.Identifier(part.at, member.name), *part.parts))
+                if inner.find(found, source) is None:
+                    return found
+        raise source.unsupported(part.at, f"{part.text!r} is a column of the query of IN, too; rename one of them")
+
+    def _summed(self, node: q.InQuery | q.Compared, names: tuple[str, ...]) -> list[n.Node]:
+        """How many rows a query that names outer columns has, and aggregates of its only column."""
+        at, (body, value) = node.at, _only_column(node, self.queries.source)
+        calls = (
+            n.Call(at, "COUNT", (), star=True),
+            *(n.Call(at, name, (n.Argument(at, value),)) for name in names),
+        )
+        items = tuple(q.SelectItem(at, one) for one in calls)
+        found = correlated(
+            self.queries,
+            replace(node.query, body=replace(body, items=items, distinct=False), order_by=()),
+            self._around,
+        )
+        assert found is not None, "it names outer columns"
+        place = self._join_correlated(found)
+        return [n.ValueColumn(at, place + offset) for offset in range(len(calls))]
+
+    def _unless_null(self, node: q.InQuery, mark: n.Node) -> n.Node:
         """IN by whether a value was met: null where it was not, and something that it was compared with is null."""
-        if not nullable:
-            return mark
         at = node.at
         rows, values = (
             zero_for_null(self._scalar(q.Subquery(at, _counting(node.query, at, counted))))
             for counted in ((), (n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),))),))
         )
-        none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))
-        is_open = n.Binary(at, "OR", n.IsTest(at, node.operand, "NULL", False), n.Binary(at, ">", rows, values))
-        true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
-        return n.Case(at, None, ((mark, true), (none, false), (is_open, unknown)), false)
+        return _null_if_open(node, mark, (rows, values))
 
     def _compared(self, node: q.Compared) -> n.Node:
         """ANY is NOT ALL of the opposite, and ALL is true of no rows, and null where a null may decide."""
         source, at = self.queries.source, node.at
-        if correlated(self.queries, node.query, self.scope) is not None:
-            raise source.unsupported(
-                at, "ANY and ALL with a query that names outer columns stand in WHERE, joined by AND; use EXISTS here"
-            )
-        width = len(self.queries.query(node.query).columns)
-        if width != 1:
-            raise source.invalid(at, f"the query has {width} columns, and 1 value is compared with those of it")
-        place = self._join(self.queries.query(_summary(node.query, at)), (), [])
-        rows, values = (zero_for_null(n.ValueColumn(at, place + count)) for count in (0, 1))
-        least, greatest = (n.ValueColumn(at, place + end) for end in (2, 3))
+        if correlated(self.queries, node.query, self._around) is not None:
+            rows, values, least, greatest = self._summed(node, ("COUNT", "MIN", "MAX"))
+        else:
+            width = len(self.queries.query(node.query).columns)
+            if width != 1:
+                raise source.invalid(at, f"the query has {width} columns, and 1 value is compared with those of it")
+            place = self._join(self.queries.query(_summary(node.query, at)), (), [])
+            rows, values, least, greatest = (n.ValueColumn(at, place + offset) for offset in range(4))
+        rows, values = zero_for_null(rows), zero_for_null(values)
         operator = node.operator if node.every else _OPPOSITE[node.operator]
         ends = {"=": (least, greatest), "<": (least,), "<=": (least,)}.get(operator, (greatest,))
         fails = [n.Unary(at, "NOT", n.Binary(at, operator, node.operand, end)) for end in ends]
@@ -184,7 +225,7 @@ class ScalarSubqueries:
 
     def _join_correlated(self, found: Correlated) -> int:
         """As `_join`."""
-        return self._join(found.node, found.outer, found.tests(self.queries, self.scope, self._width))
+        return self._join(found.node, found.decisive, found.tests(self.queries, self.scope, self._width))
 
     def _join(self, inner: PlanNode, outer: tuple[n.Node, ...], tests: list[Expression]) -> int:
         """Join the rows with those of a query, which `outer` is compared with; the place of its first column."""
@@ -194,6 +235,38 @@ class ScalarSubqueries:
         self.scope = Scope(self.scope.members, columns)
         self._outer.update(dict.fromkeys(range(first, self._width), outer))
         return first
+
+
+def _null_if_open(node: q.InQuery, mark: n.Node, counts: tuple[n.Node, n.Node]) -> n.Node:
+    """Whether there is a mark; null without one, where the operand is null or there are more rows than values."""
+    at, (rows, values) = node.at, counts
+    none = n.Binary(at, "=", rows, n.NumberLiteral(at, "0"))
+    is_open = n.Binary(at, "OR", n.IsTest(at, node.operand, "NULL", False), n.Binary(at, ">", rows, values))
+    true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
+    return n.Case(at, None, ((mark, true), (none, false), (is_open, unknown)), false)
+
+
+def _only_column(node: q.InQuery | q.Compared, source: SqlText) -> tuple[q.Select, n.Node]:
+    """The query of IN, ANY or ALL that names outer columns, and what it gives.
+
+    Raises:
+        SqlError: it gives several columns, or is no plain SELECT.
+    """
+    query, body = node.query, node.query.body
+    assert isinstance(body, q.Select), "it names outer columns"
+    value = body.items[0].value
+    clauses = (body.group_by, body.having, body.qualify, query.limit, query.offset)
+    if any(clause is not None for clause in clauses) or any(
+        is_aggregate(part) or isinstance(part, n.Star) for part in nodes_in(value)
+    ):
+        raise source.unsupported(
+            node.at, "IN, ANY and ALL here take a plain SELECT of one column, when it names outer columns; use EXISTS"
+        )
+    if len(body.items) != 1:
+        raise source.invalid(
+            node.at, f"the query has {len(body.items)} columns, and 1 value is compared with those of it"
+        )
+    return body, value
 
 
 def _marked(query: q.Query) -> q.Query | None:
@@ -247,5 +320,4 @@ def _is_one_row(node: PlanNode) -> bool:
 
 def _is_one_row_each(found: Correlated) -> bool:
     """Whether there is one row at most for each outer row."""
-    compared = set(range(found.width, len(found.node.columns)))
-    return any(key <= compared for key in unique_keys(rewritten_plan(found.node)))
+    return any(key <= set(found.compared) for key in unique_keys(rewritten_plan(found.node)))

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from penstock.tables.bind.correlated import compared, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
-from penstock.tables.bind.queries import Queries
+from penstock.tables.bind.queries import Outer, Queries
 from penstock.tables.bind.scopes import Scope
 from penstock.tables.bind.syntax import conjuncts_of, is_aggregate, nodes_in
 from penstock.tables.building import call, chain
@@ -72,7 +72,7 @@ class _Inner:
 
 
 def _joined(queries: Queries, subquery: Tested, negated: bool, node: PlanNode, scope: Scope) -> PlanNode:
-    inner = _inner(queries, subquery, scope)
+    inner = _inner(queries, subquery, Outer(scope, node))
     kind = JoinKind.ANTI if negated else JoinKind.SEMI
     tests = list(inner.tests)
     if isinstance(subquery, q.InQuery):
@@ -120,19 +120,19 @@ def _membership(
     return [equal(queries, binder.bind(value), column, value.at) for value, column in zip(values, columns, strict=True)]
 
 
-def _inner(queries: Queries, subquery: Tested, outer: Scope) -> _Inner:
+def _inner(queries: Queries, subquery: Tested, around: Outer) -> _Inner:
     """The rows of a subquery, and what it says of outer columns."""
-    query = subquery.query
+    query, outer = subquery.query, around.scope
     body, width = query.body, len(outer.columns)
     is_plain = isinstance(body, q.Select) and body.where is not None and body.source is not None and not query.ctes
     if not is_plain or not isinstance(body, q.Select) or not _is_correlated(queries, body, outer):
         node = queries.query(query)
         return _Inner(node, _columns(node, width))
     if body.group_by is not None or body.having is not None or body.distinct or query.order_by or query.limit:
-        return _freed(queries, query, outer)
+        return _freed(queries, query, around)
     takes_values = not isinstance(subquery, q.Exists)
     if takes_values and _has_aggregates(body):
-        return _freed(queries, query, outer)
+        return _freed(queries, query, around)
     return _of_from(queries, body, outer, takes_values)
 
 
@@ -144,10 +144,11 @@ def _has_aggregates(body: q.Select) -> bool:
     return any(is_aggregate(part) for item in body.items for part in nodes_in(item))
 
 
-def _freed(queries: Queries, query: q.Query, outer: Scope) -> _Inner:
-    found, width = correlated(queries, query, outer), len(outer.columns)
+def _freed(queries: Queries, query: q.Query, outer: Outer) -> _Inner:
+    found, width = correlated(queries, query, outer), len(outer.scope.columns)
     assert found is not None, "it names outer columns"
-    return _Inner(found.node, _columns(found.node, width)[: found.width], tuple(found.tests(queries, outer, width)))
+    tests = found.tests(queries, outer.scope, width)
+    return _Inner(found.node, _columns(found.node, width)[: found.width], tuple(tests))
 
 
 def _of_from(queries: Queries, body: q.Select, outer: Scope, takes_values: bool) -> _Inner:

@@ -117,6 +117,7 @@ class Queries:
     def _met(self, depth: int) -> tuple[str, int]:
         outer, inner = self._part(depth, "l"), self._part(depth, "r")
         one, other = self.chance.choice(outer[1]), self.chance.choice(inner[1])
+        bound = f"{self.chance.choice(inner[1])} {self.chance.choice(('<', '>=', '<>'))} {self.chance.choice(outer[1])}"
         negated = self.chance.choice(("", "NOT "))
         test = self.chance.choice(
             (
@@ -125,6 +126,10 @@ class Queries:
                 f"{negated}EXISTS (SELECT 1 FROM {inner[0]} WHERE {one} = {other} AND {other} > {one} - 2)",
                 f"({one} {negated}IN (SELECT {other} FROM {inner[0]}) OR {one} = 2)",
                 f"({negated}EXISTS (SELECT 1 FROM {inner[0]} WHERE {one} = {other}) OR {one} IS NULL)",
+                f"{one} <= (SELECT MAX({other}) FROM {inner[0]} WHERE {bound})",
+                f"(SELECT COUNT(*) FROM {inner[0]} WHERE {bound} OR {one} IS NULL) > 1",
+                f"({one} {negated}IN (SELECT {other} FROM {inner[0]} WHERE {bound}) OR {one} = 2)",
+                f"({one} > ALL (SELECT {other} FROM {inner[0]} WHERE {bound}) OR {one} IS NULL)",
             )
         )
         values = self._some(outer[1])
@@ -384,7 +389,20 @@ def check(seed: int, count: int, deepest: int) -> None:
     """
     chance = random.Random(seed)
     asked = [Queries(chance).query(chance.randint(1, deepest))[0] for _ in range(TOGETHER)]
-    rows, released, clock = changes(chance, count), Released(), ManualClock(1_700_000_000_000)
+    compare(asked, changes(chance, count), seed)
+
+
+def compare(asked: Sequence[str], rows: list[Row], seed: int) -> None:
+    """Run queries over changes of t (id, a, b) and u (a, b), and compare them with DuckDB after each change.
+
+    Args:
+        asked: queries, whose columns are BIGINT.
+        seed: of the schedule.
+
+    Raises:
+        AssertionError: one differs; says which, and after how many changes.
+    """
+    released, clock = Released(), ManualClock(1_700_000_000_000)
     tables = _Tables(rows, released)
     env = StreamEnvironment(runtime="local", parallelism=1 + (seed % 4 == 0), clock=clock, seed=seed)
     env.tables.register_connector(tables)
