@@ -29,6 +29,7 @@ from penstock.tables.functions.user import UserFunction
 from penstock.tables.ibis_queries import compiled, unbound_table
 from penstock.tables.lower.base import Lowering
 from penstock.tables.lower.lowering import LOWERED
+from penstock.tables.lower.shared import SharedStreams
 from penstock.tables.lower.sinks import write
 from penstock.tables.lower.uids import Placed, StatementUids
 from penstock.tables.parse import statements as s
@@ -337,8 +338,9 @@ class TableEnvironment:
 
     def _lowering(self, uids: StatementUids) -> Lowering:
         ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
+        shared = SharedStreams() if self.option("table.optimizer.reuse-sub-plan-enabled") == "true" else None
         return Lowering(
-            LOWERED, self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, ttl_ms
+            LOWERED, self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, shared, ttl_ms
         )
 
     def _context(self, source: SqlText) -> QueryContext:

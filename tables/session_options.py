@@ -25,6 +25,7 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
     "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
     "table.exec.state.ttl": ("0 ms", ()),
+    "table.optimizer.reuse-sub-plan-enabled": ("true", _BOOLEANS),
     "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SQL: their defaults, and the values that they take; none for any."""
@@ -128,7 +129,7 @@ class SessionOptions:
                 self._jobs.check_key(key)
             except ConfigurationError as error:
                 raise source.invalid(at, str(error)) from error
-        elif key.startswith(_OF_FLINKS_PLANNER):
+        elif key.startswith(_OF_FLINKS_PLANNER) and key not in OPTIONS:
             raise source.invalid(
                 at, f"{key!r} is for Flink's planner, and there is nothing here that it changes: leave it out"
             )

@@ -18,6 +18,7 @@ from penstock.tables.catalog.catalog import Catalog
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Expression
 from penstock.tables.lower.calc import CalcSpec
+from penstock.tables.lower.shared import SharedStreams
 from penstock.tables.lower.uids import StatementUids
 from penstock.tables.plan import nodes as p
 from penstock.tables.types import arrow_type
@@ -44,6 +45,7 @@ class Lowering:
         catalog, connectors: of the tables.
         zone: the session's time zone.
         uids: gives operators theirs.
+        shared: keeps what is made, for nodes that are in a plan again; None: each is made for itself.
         ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
@@ -54,6 +56,7 @@ class Lowering:
     connectors: Connectors
     zone: str
     uids: StatementUids
+    shared: SharedStreams | None = None
     ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
@@ -62,6 +65,9 @@ class Lowering:
         Raises:
             GraphError: there is no operator for it.
         """
+        return self._made(node) if self.shared is None else self.shared.stream(node, self._made)
+
+    def _made(self, node: p.PlanNode) -> DataStream:
         lower = self.lowered.get(type(node))
         if lower is None:
             raise GraphError(f"{type(node).__name__} is not supported")
