@@ -10,9 +10,10 @@ import math
 import random
 import uuid
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -55,6 +56,9 @@ def _operator(
         target = t.arrow_type(call.result)
         pairs = zip(call.columns, call.types, strict=True)
         one, other = (cast_values(column, kind, call.result, False, call.session) for column, kind in pairs)
+        if 1 in call.literals and pa.types.is_integer(target):
+            # By one number all are divided faster.
+            other = other[0]
         return on_numbers(one, other).cast(target, safe=False)
 
     return ScalarFunction(name, (s.NUMBER, s.NUMBER), infer, evaluate, fallible=fallible)
@@ -64,7 +68,7 @@ def _exact(column: pa.Array, kind: SqlType) -> pa.Array:
     return column if kind.kind is Kind.DECIMAL else column.cast(t.arrow_type(t.as_decimal(kind)))
 
 
-def _divide(one: pa.Array, other: pa.Array) -> pa.Array:
+def _divide(one: pa.Array, other: pa.Array | pa.Scalar) -> pa.Array:
     if pa.types.is_floating(one.type):
         with np.errstate(divide="ignore", invalid="ignore"):
             return pc.divide(one, other)
@@ -72,14 +76,28 @@ def _divide(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.if_else(pc.equal(other, -1), pc.negate(one), pc.divide(one, pc.if_else(pc.equal(other, -1), 1, other)))
 
 
-def _modulo(one: pa.Array, other: pa.Array) -> pa.Array:
+def _modulo(one: pa.Array, other: pa.Array | pa.Scalar) -> pa.Array:
     if pa.types.is_floating(one.type):
         with np.errstate(invalid="ignore"):
             values = np.fmod(one.to_numpy(zero_copy_only=False), other.to_numpy(zero_copy_only=False))
         nulls = pc.or_(one.is_null(), other.is_null()).to_numpy(zero_copy_only=False)
         return pa.array(values, one.type, mask=nulls)
+    if isinstance(other, pa.Scalar) and other.as_py() and not one.null_count and len(one):
+        return pa.array(_remainders(one.to_numpy(), other.as_py()))
     safe = pc.if_else(pc.equal(other, -1), 1, other)
     return pc.subtract(one, pc.multiply(pc.divide(one, safe), safe))
+
+
+def _remainders(numbers: npt.NDArray[np.integer[Any]], divisor: int) -> npt.NDArray[np.integer[Any]]:
+    """As `_modulo`, by one number other than 0: numpy divides by it three times as fast as Arrow."""
+    by = numbers.dtype.type(divisor)
+    if divisor == -1:
+        return np.zeros_like(numbers)
+    found: npt.NDArray[np.integer[Any]] = numbers - numbers // by * by
+    if divisor < 0 or numbers.min() < 0:
+        # Numpy's has the sign of the divisor, Java's that of what is divided.
+        found[(found != 0) & ((numbers < 0) != (divisor < 0))] -= by
+    return found
 
 
 def _negate(call: CallValues) -> pa.Array:

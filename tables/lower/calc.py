@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.engine.changelog import ANY_MODE, WITH_BEFORE_IMAGES
+from penstock.engine.columns import booleans, picker
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.tables.expressions import Constant, Expression
+from penstock.tables.expressions import Expression
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed
@@ -58,7 +59,7 @@ class Calc(Operator):
     def __init__(self, spec: CalcSpec) -> None:
         self._spec = spec
         self._watermark: int | None = None
-        self._literals: dict[Constant, pa.Array] = {}
+        self._literals: dict[Expression, pa.Array] = {}
         self._sole_columns: dict[int, tuple[Expression, int | None]] = {}
 
     def open(self, context: OperatorContext) -> None:
@@ -88,13 +89,16 @@ class Calc(Operator):
                 return batch.slice(0, 0)
             if not mask.all():
                 if expressions is None:
-                    return batch.filter(pa.array(mask))
+                    return batch.filter(booleans(mask))
                 rows = rows.where(mask, *expressions)
-                batch = batch.with_data(batch.data.select([])).filter(pa.array(mask))
+                timestamps, kinds = (
+                    None if beside is None else picker(mask)(beside) for beside in (batch.timestamps, batch.kinds)
+                )
+                batch = Batch(batch.data, timestamps, kinds, batch.partials)
         if expressions is None:
             return batch
         columns = [rows.value(expression) for expression in expressions]
-        return batch.with_data(made(columns, self._spec.schema, batch.num_rows))
+        return batch.with_data(made(columns, self._spec.schema, rows.rows))
 
 
 def made(columns: list[pa.Array], schema: pa.Schema, rows: int) -> pa.RecordBatch:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import booleans, mask_of, picker
 from penstock.tables.expressions import (
     Conditional,
     Constant,
@@ -53,7 +54,7 @@ class Evaluation:
     columns: Sequence[pa.Array | None]
     rows: int
     session: SessionValues
-    literals: dict[Constant, pa.Array] = field(default_factory=dict)
+    literals: dict[Expression, pa.Array] = field(default_factory=dict)
     sole_columns: dict[int, tuple[Expression, int | None]] = field(default_factory=dict)
 
     def value(self, expression: Expression) -> pa.Array:
@@ -66,8 +67,8 @@ class Evaluation:
             column = self.columns[expression.index]
             assert column is not None, "columns that are read are there"
             return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
-        if isinstance(expression, Constant):
-            return self._constant(expression)
+        if _is_literal(expression):
+            return self._literal(expression)
         by_text = self._by_text(expression)
         if by_text is None:
             return self._computed(expression)
@@ -121,30 +122,36 @@ class Evaluation:
         values = self.value(condition)
         if pa.types.is_null(values.type):
             return np.zeros(self.rows, np.bool_)
-        mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-        return mask
+        return mask_of(pc.fill_null(values, False))
 
     def where(self, mask: Mask, *read: Expression) -> Evaluation:
         """Some of the rows, with the columns that some expressions read."""
-        chosen = pa.array(mask)
+        pick = picker(mask)
         needed = set().union(*map(columns_in, read))
         columns = [
-            column.filter(chosen) if column is not None and place in needed else None
+            pick(column) if column is not None and place in needed else None
             for place, column in enumerate(self.columns)
         ]
-        return replace(self, columns=columns, rows=int(mask.sum()))
+        return replace(self, columns=columns, rows=int(np.count_nonzero(mask)))
 
-    def _constant(self, constant: Constant) -> pa.Array:
-        kind = arrow_type(constant.type)
-        if constant.value is None:
-            return pa.nulls(self.rows, kind)
-        kept = self.literals.get(constant)
+    def _literal(self, literal: Expression) -> pa.Array:
+        """The same value for all rows."""
+        kept = self.literals.get(literal)
         if kept is None or len(kept) < self.rows:
-            kept = pa.repeat(pa.scalar(constant.value, kind), self.rows)
-            # Of floats, equal ones may differ: 0 has a sign.
-            if kept.nbytes <= _KEPT_BYTES and isinstance(constant.value, int | str | bytes):
-                self.literals[constant] = kept
+            kept = self._repeated(literal)
+            if kept.nbytes <= _KEPT_BYTES and _is_keepable(literal):
+                self.literals[literal] = kept
         return kept.slice(0, self.rows)
+
+    def _repeated(self, literal: Expression) -> pa.Array:
+        if isinstance(literal, Constant):
+            kind = arrow_type(literal.type)
+            if literal.value is None:
+                return pa.nulls(self.rows, kind)
+            return pa.repeat(pa.scalar(literal.value, kind), self.rows)
+        assert isinstance(literal, Conversion), "there are no others"
+        one = self._converted(literal) if self.rows < 1 else replace(self, rows=1)._converted(literal)
+        return one if self.rows <= 1 else pa.repeat(one[0], self.rows)
 
     def _converted(self, conversion: Conversion) -> pa.Array:
         operand = conversion.operand
@@ -160,7 +167,7 @@ class Evaluation:
         columns = [self.value(argument) for argument in call.arguments]
         types = [argument.type for argument in call.arguments]
         function = SCALAR_FUNCTIONS[call.name]
-        literals = {place for place, argument in enumerate(call.arguments) if isinstance(argument, Constant)}
+        literals = {place for place, argument in enumerate(call.arguments) if _is_literal(argument)}
         found = function.evaluate(CallValues(columns, types, call.type, self.rows, self.session, literals))
         if isinstance(found, pa.ChunkedArray):
             found = found.combine_chunks()
@@ -170,9 +177,9 @@ class Evaluation:
         """AND and OR whose right side is computed where the left one does not decide."""
         left = self.value(call.arguments[0]).cast(pa.bool_())
         decides = call.name == "OR"
-        open_ = pc.fill_null(pc.not_equal(left, decides), True).to_numpy(zero_copy_only=False)
+        open_ = mask_of(pc.fill_null(pc.not_equal(left, decides), True))
         right = self.where(open_, call.arguments[1]).value(call.arguments[1]).cast(pa.bool_())
-        spread = pc.replace_with_mask(pa.nulls(self.rows, pa.bool_()), pa.array(open_), right)
+        spread = pc.replace_with_mask(pa.nulls(self.rows, pa.bool_()), booleans(open_), right)
         return pc.and_kleene(left, spread) if call.name == "AND" else pc.or_kleene(left, spread)
 
     def _conditional(self, conditional: Conditional) -> pa.Array:
@@ -202,7 +209,7 @@ class Evaluation:
 
     def _of_rows(self, value: Expression, rows: npt.NDArray[np.int64]) -> tuple[pa.Array, Numbers]:
         """An expression's values for some rows, each once where that is known, and each row's number among them."""
-        if isinstance(value, Constant):
+        if _is_literal(value):
             return replace(self, rows=1).value(value), np.zeros(len(rows), np.int64)
         if (by_text := self._by_text(value)) is not None:
             values, numbers = by_text
@@ -211,3 +218,14 @@ class Evaluation:
         taken[rows] = True
         part = self if len(rows) == self.rows else self.where(taken, value)
         return part.value(value), np.arange(len(rows))
+
+
+def _is_literal(expression: Expression) -> bool:
+    """Whether it is a constant, or one as a value of another type."""
+    return isinstance(expression.operand if isinstance(expression, Conversion) else expression, Constant)
+
+
+def _is_keepable(literal: Expression) -> bool:
+    """Whether equal literals are alike. Of floats they may differ: 0 has a sign."""
+    constant = literal.operand if isinstance(literal, Conversion) else literal
+    return isinstance(constant, Constant) and isinstance(constant.value, int | str | bytes)

@@ -149,6 +149,21 @@ def test_numbers_and_conditions(expression: str, wanted: object) -> None:
     assert value(expression) == wanted
 
 
+@pytest.mark.parametrize("bits", [8, 64])
+@pytest.mark.parametrize("divisor", [1, 3, 12, 127, -1, -5, -127])
+def test_remainders_have_the_sign_of_what_is_divided(bits: int, divisor: int) -> None:
+    least = -(2 ** (bits - 1))
+    numbers = [least, least + 1, -13, -1, 0, 1, 13, -least - 1]
+    kind = {8: "TINYINT", 64: "BIGINT"}[bits]
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    rows = pa.table({"n": pa.array(numbers, pa.int8() if bits == 8 else pa.int64())})
+    env.tables.create_temporary_view("t", env.from_collection(rows))
+    table = env.sql(f"SELECT n, n % CAST({divisor} AS {kind}) AS r FROM t")
+    assert table is not None
+    for row in table.collect():
+        assert row["r"] == abs(row["n"]) % abs(divisor) * (-1 if row["n"] < 0 else 1)
+
+
 @pytest.mark.parametrize(
     ("expression", "wanted"),
     [

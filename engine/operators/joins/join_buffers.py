@@ -20,6 +20,7 @@ from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, concat
 from penstock.engine.operators.base import Collector
 from penstock.engine.operators.join_columns import Int64s, same_keys
 from penstock.engine.operators.joins.row_bytes import row_bytes, widest_row_bytes
+from penstock.engine.row_numbers import DENSE, dense_numbers
 from penstock.engine.state.keys.groups import hash_columns
 
 EMIT_ROWS: Final = 65_536
@@ -138,6 +139,7 @@ class KeySegment:
         self.plan_check()
         self._begins = np.flatnonzero(np.concatenate([[True], codes[1:] != codes[:-1]]))
         self._distinct = codes[self._begins]
+        self._numbers: tuple[int, Int64s] | None = None
         self._index()
 
     @classmethod
@@ -183,6 +185,20 @@ class KeySegment:
         found = ends > begins
         return probes[found], begins[found], ends[found]
 
+    def of_codes(self, codes: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """All rows with code i, of whatever time: (i, begin, end), none empty."""
+        probes, groups = self._groups(codes)
+        return probes, self._begins[groups], np.append(self._begins, len(self.codes))[groups + 1]
+
+    def address(self) -> None:
+        """Find codes by a table where they lie close together: for rows that are looked up again and again."""
+        dense = dense_numbers(self._distinct, DENSE)
+        if dense is not None:
+            offsets, end, low = dense
+            numbers = np.full(end, -1)
+            numbers[offsets] = np.arange(len(offsets))
+            self._numbers = low, numbers
+
     def latest(self, codes: Int64s, times: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """The last row with code i and timestamp <= times[i]: (i, its place, the first place of its code)."""
         probes, groups = self._groups(codes)
@@ -193,6 +209,13 @@ class KeySegment:
 
     def _groups(self, codes: Int64s) -> tuple[Int64s, Int64s]:
         """Which of `codes` the segment has, and the number of each of them in it."""
+        if self._numbers is not None:
+            low, numbers = self._numbers
+            # What is too small becomes very large.
+            offsets = (codes - low).view(np.uint64)
+            found = numbers[np.minimum(offsets, np.uint64(len(numbers) - 1))]
+            probes = np.flatnonzero((found >= 0) & (offsets < len(numbers)))
+            return probes, found[probes]
         groups = np.minimum(np.searchsorted(self._distinct, codes), len(self._distinct) - 1)
         probes = np.flatnonzero(self._distinct[groups] == codes)
         return probes, groups[probes]

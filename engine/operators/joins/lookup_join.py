@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
+from penstock.engine.columns import mask_of
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.durations import format_duration
 from penstock.engine.elements import Batch, concat_record_batches, table_to_record_batch
@@ -111,6 +112,10 @@ class LookupJoin(Operator):
         rows = self._rows.take_in(LEFT, batch.data)
         with_key, keys, key_of = self._distinct(rows)
         found, begins, lengths = self._look_up(keys)
+        if self._join.condition is None and len(key_of) == rows.num_rows and (lengths == 1).all():
+            # Each row meets one.
+            self._emit(batch, rows, [(np.arange(rows.num_rows), begins[key_of])], found, out)
+            return
         first = np.zeros(rows.num_rows, np.int64)
         count = np.zeros(rows.num_rows, np.int64)
         first[with_key], count[with_key] = begins[key_of], lengths[key_of]
@@ -122,9 +127,20 @@ class LookupJoin(Operator):
         pairs: Iterable[tuple[Int64s, Int64s]] = spread(first, first + count)
         if self._join.condition is not None:
             pairs = self._meeting(self._join.condition, rows, padded, pairs)
+        self._emit(batch, rows, pairs, padded, out)
+
+    def _emit(
+        self,
+        batch: Batch,
+        rows: pa.RecordBatch,
+        pairs: Iterable[tuple[Int64s, Int64s]],
+        found: pa.RecordBatch,
+        out: Collector,
+    ) -> None:
+        """Emit pairs of places in the rows of the batch and in what was found."""
         for of, places in pairs:
-            for part in parts((rows, of), (padded, places)):
-                data = self._rows.pairs(rows, of[part], padded, places[part])
+            for part in parts((rows, of), (found, places)):
+                data = self._rows.pairs(rows, of[part], found, places[part])
                 out.collect(Batch(data, _taken(batch.timestamps, of[part]), _taken(batch.kinds, of[part])))
 
     def _meeting(
@@ -138,7 +154,7 @@ class LookupJoin(Operator):
         chosen = []
         for of, places in pairs:
             meets = condition(self._rows.pairs(rows, of, padded, places)).fill_null(False)
-            mask = meets.to_numpy(zero_copy_only=False)
+            mask = mask_of(meets)
             chosen.append((of[mask], places[mask]))
         if self._join.how != "left":
             return chosen
@@ -152,12 +168,15 @@ class LookupJoin(Operator):
     def _distinct(self, rows: pa.RecordBatch) -> tuple[Int64s, pa.RecordBatch, Int64s]:
         """The rows whose key has no null, their distinct keys, and the number of each row's key among them."""
         columns = self._rows.keys(LEFT, rows)
-        valid = np.ones(rows.num_rows, np.bool_)
-        for column in columns:
-            if column.null_count:
-                valid &= column.is_valid().to_numpy(zero_copy_only=False)
-        with_key = np.flatnonzero(valid)
-        numbers, distinct = distinct_of([taken(column, with_key) for column in columns])
+        if any(column.null_count for column in columns):
+            valid = np.ones(rows.num_rows, np.bool_)
+            for column in columns:
+                valid &= mask_of(column.is_valid())
+            with_key = np.flatnonzero(valid)
+            columns = [taken(column, with_key) for column in columns]
+        else:
+            with_key = np.arange(rows.num_rows)
+        numbers, distinct = distinct_of(columns)
         schema = pa.schema([self._schema.field(name) for name in self._keys])
         return with_key, conformed(pa.RecordBatch.from_arrays(distinct, list(self._keys)), schema), numbers
 

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain
+from penstock.engine.columns import mask_of
 from penstock.engine.connectors import ConnectorContext, LookupTable
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.operators.join_columns import Int64s, same_keys
-from penstock.engine.operators.joins.join_buffers import KeySegment, key_codes, spread
+from penstock.engine.operators.joins.join_buffers import KeySegment, codes_are_keys, key_codes, spread
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.keys.groups import check_key_column
 
@@ -67,18 +68,23 @@ class ArrowTable(LookupTable):
         rows = self._rows.filter(pa.array(known))
         codes = key_codes(self._key_columns(rows))
         self._index = KeySegment.sort(rows, codes, np.zeros(len(codes), np.int64)) if rows.num_rows else None
+        if self._index is not None:
+            self._index.address()
 
     def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
         index = self._index
         if index is None:
             return self._rows.slice(0, 0)
         wanted = self._key_columns(keys)
-        times = np.zeros(keys.num_rows, np.int64)
-        probes, begins, ends = index.ranges(key_codes(wanted), times, times)
+        probes, begins, ends = index.of_codes(key_codes(wanted))
+        certain = codes_are_keys([key.type for key in wanted])
         places: list[Int64s] = [np.empty(0, np.int64)]
         for of, found in spread(begins, ends):
+            if certain:
+                places.append(found)
+                continue
             equal = same_keys(wanted, probes[of], self._key_columns(index.rows), found)
-            places.append(found[equal.to_numpy(zero_copy_only=False)])
+            places.append(found[mask_of(equal)])
         return index.rows.take(pa.array(np.concatenate(places)))
 
     def _key_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
