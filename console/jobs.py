@@ -19,6 +19,7 @@ from penstock.console.output import Output, duration_text, one_line
 from penstock.console.sources import gather
 from penstock.engine.errors import JobError, NoAnswerError, StateNotReadyError
 from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.storage import normalise_url
 
@@ -48,13 +49,7 @@ def list_command(
 ) -> None:
     """List the jobs of the cluster."""
     output = output_of(context)
-    if url is not None:
-        jobs = Cluster(url).jobs()
-    else:
-        _connect(address, output)
-        from penstock.actors.registry import list_jobs
-
-        jobs = list_jobs()
+    jobs = jobs_of(address, url, output)
     output.result([document(job) for job in jobs], jobs_table(jobs) if jobs else "no jobs")
 
 
@@ -222,6 +217,20 @@ def _connect(address: str | None, output: Output) -> None:
     known = given.values.get("penstock.address")
     with output.progress("connecting"):
         connect_to_running(None if known is None else str(known.value))
+
+
+def jobs_of(address: str | None, url: str | None, output: Output) -> Sequence[JobInfo]:
+    """The jobs of a cluster, or those that a web console knows.
+
+    Raises:
+        ClusterError: there is no cluster, or no web console.
+    """
+    if url is not None:
+        return Cluster(url).jobs()
+    _connect(address, output)
+    from penstock.actors.registry import list_jobs
+
+    return list_jobs()
 
 
 def find(job: str, address: str | None, url: str | None, output: Output) -> Any:

@@ -5,20 +5,22 @@ Queries show their rows, INSERT INTO runs as a job; tables, views and options st
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output, duration_text
+from penstock.console.sql_jobs import about_jobs
 from penstock.console.sql_results import (
-    ResultChanges,
     ResultTable,
     counted,
+    paged,
     rows_of,
     show_live,
     shown_rows,
@@ -27,10 +29,13 @@ from penstock.console.sql_results import (
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
+from penstock.tables.parse.statements import JobStatement
 from penstock.tables.plan.changelog import is_bounded
 from penstock.tables.plan.nodes import INSERT_ONLY
 from penstock.tables.table import OP, Table
 from penstock.tables.types import STRING
+
+_PAGE_SECONDS: Final = 1.0
 
 
 def sql_command(
@@ -87,6 +92,9 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         results: gets an entry for each statement that shows rows, for `--json`.
     """
     for statement, source in env.tables.script(text):
+        if isinstance(statement, JobStatement):
+            _tell(*about_jobs(statement, output), output, results)
+            continue
         try:
             table = env.tables.run(statement, source)
             if table is not None:
@@ -96,6 +104,16 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         finally:
             # The program of a job that could not start would be run with the next statement.
             env.clear()
+
+
+def _tell(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]], output: Output, results: list[dict[str, Any]]
+) -> None:
+    """Show what is known of jobs."""
+    if output.as_json:
+        results.append({"columns": {name: str(STRING) for name in names}, "rows": list(rows)})
+    elif names:
+        _show_rows(names, rows, output)
 
 
 def _insert(env: StreamEnvironment, output: Output) -> None:
@@ -112,17 +130,33 @@ def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.
         if mode == "TABLE":
-            show_live(list(columns), coming, output.console)
+            show_live(ResultTable(list(columns)), coming, output.console)
             return
         for row in coming:
             output.result(None, "  ".join(f"{name}={shown_value(value)}" for name, value in row.items()))
         return
-    if mode != "TABLE" and table.changelog_mode != INSERT_ONLY:
+    if mode == "TABLE":
+        _show_there(columns, coming, output, results)
+        return
+    if table.changelog_mode != INSERT_ONLY:
         columns = {OP: str(STRING), **columns}
-    result: ResultTable | ResultChanges = ResultTable(list(columns)) if mode == "TABLE" else ResultChanges()
+    if output.as_json:
+        results.append({"columns": columns, "rows": list(coming)})
+    else:
+        _show_pages(list(columns), coming, output)
+
+
+def _show_there(
+    columns: Mapping[str, str], coming: Iterable[Mapping[str, Any]], output: Output, results: list[dict[str, Any]]
+) -> None:
+    """The rows that are there in the end, and in a terminal those that are there so far."""
+    result = ResultTable(list(columns))
+    if output.console.is_terminal and not output.as_json:
+        show_live(result, coming, output.console)
+        output.result(None, counted(len(result.rows())))
+        return
     try:
-        with output.progress("reading") as tell:
-            result.apply(counted(coming, tell))
+        result.apply(coming)
     except KeyboardInterrupt:
         if not output.as_json:
             _show_rows(columns, result.rows(), output)
@@ -133,6 +167,26 @@ def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]
         _show_rows(columns, result.rows(), output)
 
 
+def _show_pages(names: Sequence[str], coming: Iterable[Mapping[str, Any]], output: Output) -> None:
+    """All rows or changes; in a terminal as they come, those of each second in a table."""
+    pages = paged(coming, _PAGE_SECONDS if output.console.is_terminal else math.inf)
+    shown = 0
+    try:
+        while True:
+            with output.progress(f"reading, {counted(shown)} so far; Ctrl-C stops"):
+                page = next(pages, None)
+            if page is None:
+                break
+            output.result(None, shown_rows(names, page))
+            shown += len(page)
+        if not shown:
+            output.result(None, shown_rows(names, ()))
+    except KeyboardInterrupt:
+        output.result(None, counted(shown))
+        raise
+    output.result(None, counted(shown))
+
+
 def _show_rows(names: Iterable[str], rows: Sequence[Mapping[str, Any]], output: Output) -> None:
     output.result(None, shown_rows(list(names), rows))
-    output.result(None, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+    output.result(None, counted(len(rows)))

@@ -63,21 +63,6 @@ class ResultTable:
         return shown_rows(self._names, self.rows())
 
 
-class ResultChanges:
-    """All changes, in the order in which they came; as `ResultTable`, which has what is there after them."""
-
-    def __init__(self) -> None:
-        self._changes: list[Mapping[str, Any]] = []
-
-    def apply(self, changes: Iterable[Mapping[str, Any]]) -> None:
-        """Keep changes, each as soon as it comes."""
-        self._changes.extend(changes)
-
-    def rows(self) -> list[Mapping[str, Any]]:
-        """The changes."""
-        return self._changes
-
-
 def rows_of(result: CollectResult) -> Iterator[dict[str, Any]]:
     """The rows as they come; times with nanoseconds, which Python does not have, as text."""
     for table in result.tables():
@@ -85,14 +70,32 @@ def rows_of(result: CollectResult) -> Iterator[dict[str, Any]]:
             yield from batch_rows(batch)
 
 
-def counted(rows: Iterable[_Row], tell: Callable[[str], object]) -> Iterator[_Row]:
-    """The rows, while it is told every now and then how many have come."""
-    told = time.monotonic()
-    for number, row in enumerate(rows, 1):
-        if time.monotonic() - told > 1 / _REDRAWN_A_SECOND:
-            told = time.monotonic()
-            tell(f"{number} row{'' if number == 1 else 's'} so far; Ctrl-C stops, and shows them")
-        yield row
+def counted(rows: int) -> str:
+    """How many rows there are."""
+    return f"{rows} row{'' if rows == 1 else 's'}"
+
+
+def paged(rows: Iterable[_Row], seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[list[_Row]]:
+    """The rows in pages, of so many seconds each; Ctrl-C ends them, and what has come is the last page.
+
+    Example:
+        >>> list(paged([1, 2, 3], 1.0, iter([0.0, 0.5, 1.5, 1.5, 1.7]).__next__))
+        [[1, 2], [3]]
+    """
+    page: list[_Row] = []
+    since = clock()
+    try:
+        for row in rows:
+            page.append(row)
+            if clock() - since >= seconds:
+                yield page
+                page, since = [], clock()
+    except KeyboardInterrupt:
+        if page:
+            yield page
+        raise
+    if page:
+        yield page
 
 
 def _with_texts(table: pa.Table) -> pa.Table:
@@ -136,9 +139,8 @@ def shown_value(value: object) -> str:
     return "NULL" if value is None else str(value)
 
 
-def show_live(names: Sequence[str], changes: Iterable[Mapping[str, Any]], console: Console) -> None:
+def show_live(result: ResultTable, changes: Iterable[Mapping[str, Any]], console: Console) -> None:
     """Show the rows that are there, redrawn while changes come, until they end."""
-    result = ResultTable(names)
     with Live(console=console, get_renderable=result.shown, refresh_per_second=_REDRAWN_A_SECOND):
         for change in changes:
             result.apply([change])

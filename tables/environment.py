@@ -158,9 +158,12 @@ class TableEnvironment:
             case s.Show():
                 return self._table(Shows(self._context(source), self._functions).show(statement))
             case s.Describe():
-                shows = Shows(self._context(source), self._functions)
-                found = shows.describe_catalog if statement.of_catalog else shows.describe
-                return self._table(found(statement.name))
+                return self._table(Shows(self._context(source), self._functions).describe(statement))
+            case s.JobStatement():
+                raise source.unsupported(
+                    statement.at,
+                    "statements about jobs are for `penstock sql`; a program has its job from env.submit()",
+                )
             case s.Use():
                 self._use(statement, source)
             case s.SetOption():

@@ -6,21 +6,24 @@ The environment of tables makes a table of each answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.engine.errors import nearest
+from penstock.tables.bind.built_in import BUILT_IN
 from penstock.tables.bind.expression_binder import CONDITIONALS
 from penstock.tables.bind.queries import QueryContext
 from penstock.tables.bind.query_binder import bind_view
 from penstock.tables.bind.session_calls import CURRENT_DATABASE
 from penstock.tables.bind.table_binder import bind_table, primary_key
+from penstock.tables.bind.table_functions import TABLE_FUNCTIONS
 from penstock.tables.catalog.catalog import CatalogTable, CatalogView, Entry, Place, PlannedTable, StreamTable
 from penstock.tables.catalog.texts import shown_table, shown_view
 from penstock.tables.functions.aggregates import AGGREGATES, OVER_ONLY, RANKS
 from penstock.tables.functions.registry import OF_OPERATORS, SCALAR_FUNCTIONS
+from penstock.tables.functions.user import UserFunction, UserFunctionKind
 from penstock.tables.parse import statements as s
 from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.list_calls import OF_LISTS
@@ -51,7 +54,7 @@ class Shows:
             return _listed("statement", [self._created(statement)])
         if statement.what == "COLUMNS":
             assert statement.name is not None, "the parser gives it"
-            described = self.describe(statement.name)
+            described = self._described(statement.name)
             chosen = [_fits(name, statement.pattern) for name in described.column("name").to_pylist()]
             return described.filter(pa.array(chosen, pa.bool_()))
         heading, names = self._names(statement)
@@ -115,12 +118,20 @@ class Shows:
             statement.name.at, f"{statement.name.text!r} is a {kind.lower()}; write SHOW CREATE {kind}"
         )
 
-    def describe(self, name: Name) -> pa.Table:
-        """The rows of DESCRIBE: a column each.
+    def describe(self, statement: s.Describe) -> pa.Table:
+        """The rows of DESCRIBE: the columns of a table, or what is known of a catalog or a function.
 
         Raises:
-            SqlValidationError: there is no such table.
+            SqlValidationError: there is nothing of that name.
         """
+        match statement.what:
+            case "CATALOG":
+                return self._described_catalog(statement.name)
+            case "FUNCTION":
+                return self._described_function(statement.name, extended=statement.extended)
+        return self._described(statement.name)
+
+    def _described(self, name: Name) -> pa.Table:
         entry = self.context.catalog.resolve(name, self.context.source)
         keys, extras, watermarks = _declared(entry) if isinstance(entry, CatalogTable) else ((), {}, {})
         key = f"PRI({', '.join(keys)})"
@@ -144,19 +155,23 @@ class Shows:
         ]
         return pa.Table.from_pylist(rows, pa.schema(kinds))
 
-    def describe_catalog(self, name: Name) -> pa.Table:
-        """The rows of DESCRIBE CATALOG: its name, type and comment.
+    def _described_catalog(self, name: Name) -> pa.Table:
+        return _told({"name": self._known_catalog(name), "type": "generic_in_memory", "comment": None})
 
-        Raises:
-            SqlValidationError: there is no such catalog.
-        """
-        known = self._known_catalog(name)
-        return pa.table(
-            {
-                "info name": ["name", "type", "comment"],
-                "info value": pa.array([known, "generic_in_memory", None], pa.string()),
-            }
-        )
+    def _described_function(self, name: Name, *, extended: bool) -> pa.Table:
+        known = name.parts[-1].name.upper()
+        own = self.functions.named.get(known)
+        if own is None and known not in BUILT_IN:
+            raise self.context.source.invalid(
+                name.at, f"there is no function {name.text}{nearest(known, sorted({*BUILT_IN, *self.functions.named}))}"
+            )
+        told: dict[str, str | None] = {
+            "is system function": str(own is None).lower(),
+            "is temporary": str(own is not None).lower(),
+        }
+        if extended:
+            told |= _of_function(known, own)
+        return _told(told)
 
     def _columns(self, entry: Entry) -> tuple[Column, ...]:
         match entry:
@@ -187,6 +202,25 @@ def _fits(name: str, pattern: tuple[str, bool] | None) -> bool:
     signs = {"%": ".*", "_": "."}
     found = re.fullmatch("".join(signs.get(sign) or re.escape(sign) for sign in text), name, re.DOTALL)
     return (found is None) is excluded
+
+
+def _told(known: Mapping[str, str | None]) -> pa.Table:
+    """What is known of one thing, a row each."""
+    return pa.table({"info name": list(known), "info value": pa.array(known.values(), pa.string())})
+
+
+def _of_function(name: str, own: UserFunction | None) -> dict[str, str | None]:
+    """What kind of a function it is, and of those of the user the types."""
+    if own is not None:
+        takes = "..." if own.takes is None else ", ".join(map(str, own.takes))
+        signature = f"{name.lower()}({takes}) => {own.returns}"
+        kind = "SCALAR" if own.kind is UserFunctionKind.COLUMNS else own.kind.name
+        return {"kind": kind, "is deterministic": str(own.deterministic).lower(), "signature": signature}
+    if name in AGGREGATES or name in RANKS or name in OVER_ONLY:
+        return {"kind": "AGGREGATE", "is deterministic": "true"}
+    kind = "TABLE" if name in TABLE_FUNCTIONS or name == "UNNEST" else "SCALAR"
+    function = SCALAR_FUNCTIONS.get(name)
+    return {"kind": kind, "is deterministic": str(function is None or function.deterministic).lower()}
 
 
 def _listed(name: str, values: Sequence[str]) -> pa.Table:

@@ -15,7 +15,7 @@ from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import joined_columns
 from penstock.tables.bind.queries import Outer, Queries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.syntax import is_aggregate, nodes_in
+from penstock.tables.bind.syntax import conjunction_of, is_aggregate, nodes_in
 from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.parse import nodes as n
@@ -126,10 +126,16 @@ class ScalarSubqueries:
 
     def _is_in(self, node: q.InQuery) -> n.Node:
         source = self.queries.source
-        if isinstance(node.operand, n.Constructor) and node.operand.kind == "ROW":
-            raise source.unsupported(node.at, "IN of rows with a query stands in WHERE, joined by AND; use EXISTS here")
+        is_row = isinstance(node.operand, n.Constructor) and node.operand.kind == "ROW"
         if correlated(self.queries, node.query, self._around) is not None:
+            if is_row:
+                raise source.unsupported(
+                    node.at,
+                    "IN of rows with a query that names outer columns stands in WHERE, joined by AND; use EXISTS",
+                )
             return self._is_in_own(node)
+        if isinstance(node.operand, n.Constructor) and is_row:
+            return self._are_in(node, node.operand.items)
         inner = self.queries.query(_distinct(node.query, node.at))
         if len(inner.columns) != 2:
             raise source.invalid(
@@ -142,6 +148,33 @@ class ScalarSubqueries:
         mark = n.IsTest(node.at, n.ValueColumn(node.at, place + 1), "NULL", True)
         known = self._unless_null(node, mark) if operand.type.nullable or column.type.nullable else mark
         return n.Unary(node.at, "NOT", known) if node.negated else known
+
+    def _are_in(self, node: q.InQuery, values: tuple[n.Node, ...]) -> n.Node:
+        """IN of a row: whether one of the query is equal, or null where one may be."""
+        at, inner = node.at, self.queries.query(node.query)
+        if len(inner.columns) != len(values):
+            raise self.queries.source.invalid(
+                at, f"the query of IN has {len(inner.columns)} columns, and {len(values)} values are sought"
+            )
+        names = tuple(n.Identifier(at, f"{_VALUE}{place}") for place in range(len(values)))
+        table = q.DerivedTable(at, node.query, q.Alias(n.Identifier(at, "query$"), names))
+        same = conjunction_of(
+            [n.Binary(at, "=", n.Name(at, (name,)), value) for name, value in zip(names, values, strict=True)]
+        )
+        assert same is not None, "a row has values"
+
+        def met(condition: n.Node) -> n.Node:
+            one = q.SelectItem(at, n.NumberLiteral(at, "1"))
+            return self._exists(q.Exists(at, q.Query(at, q.Select(at, (one,), table, condition))))
+
+        true, false, unknown = (n.BooleanLiteral(at, value) for value in (True, False, None))
+        branches: tuple[tuple[n.Node, n.Node], ...] = ((met(same), true),)
+        binder = ExpressionBinder(self.queries.source, self._around.scope)
+        types = (*(binder.bind(value).type for value in values), *(column.type for column in inner.columns))
+        if any(kind.nullable for kind in types):
+            branches = (*branches, (met(n.IsTest(at, same, "FALSE", True)), unknown))
+        known = n.Case(at, None, branches, false)
+        return n.Unary(at, "NOT", known) if node.negated else known
 
     def _is_in_own(self, node: q.InQuery) -> n.Node:
         """IN with a query that names outer columns: whether there is a row of it with the value."""

@@ -91,7 +91,7 @@ class ExpressionParser:
                 if cursor.sees_any(frozenset({"ALL", "ANY", "SOME"})):
                     left = self._quantified(token.at, left, operator)
                     continue
-                left = n.Binary(token.at, operator, left, self.operand())
+                left = n.Binary(token.at, operator, left, self._side())
             elif token.word == "IS":
                 left = self._is(left)
             elif token.word == "OVERLAPS" and _is_period(left):
@@ -100,6 +100,10 @@ class ExpressionParser:
                 left = self._membership(left)
             else:
                 return left
+
+    def _side(self) -> n.Node:
+        """The right side of a comparison; `a = NOT b` compares with the opposite."""
+        return self._negation() if self.cursor.sees("NOT") else self.operand()
 
     def _overlaps(self, left: n.Node) -> n.Node:
         cursor, at = self.cursor, self.cursor.take().at
@@ -124,7 +128,7 @@ class ExpressionParser:
         at = self.cursor.take().at
         negated = self.cursor.accept("NOT")
         if self.cursor.accept("DISTINCT", "FROM"):
-            return n.IsDistinct(at, operand, self.operand(), negated)
+            return n.IsDistinct(at, operand, self._side(), negated)
         for what in ("NULL", "TRUE", "FALSE", "UNKNOWN"):
             if self.cursor.accept(what):
                 return n.IsTest(at, operand, what, negated)

@@ -56,7 +56,6 @@ _NOT_SHOWN: Final = {
     "MODULES": "modules are not supported; all functions are there",
     "FULL": "modules are not supported; all functions are there",
     "JARS": "jars have no meaning here; connectors are Python packages",
-    "JOBS": "list jobs by `penstock list`",
     "PROCEDURES": "there are no procedures",
     "MODELS": "there are no models; call them in a Python function",
     "MATERIALIZED": "there are no materialized tables; run INSERT INTO a table instead",
@@ -64,6 +63,8 @@ _NOT_SHOWN: Final = {
 """What Flink shows and there is nothing of, with what there is instead."""
 TOO_DEEP: Final = "brackets are nested too deeply here; name inner parts by WITH or CREATE VIEW"
 """What is said of texts that Python's stack does not hold."""
+_DESCRIBED: Final = frozenset({"CATALOG", "FUNCTION"})
+"""What DESCRIBE tells of beside tables."""
 _REFUSED = {
     "UPDATE": "rows are changed by changelogs, not by UPDATE; write a query with INSERT INTO",
     "DELETE": "rows are deleted by changelogs, not by DELETE; write a query with INSERT INTO",
@@ -75,7 +76,6 @@ _REFUSED = {
     "COMPILE": "plans are not compiled to files; a changed query keeps the state of what has not changed",
     "ADD": "jars have no meaning here; connectors are Python packages",
     "REMOVE": "jars have no meaning here; connectors are Python packages",
-    "STOP": "stop jobs by `penstock stop`",
     "MERGE": "MERGE is not supported; write to a table with a primary key with INSERT INTO",
 }
 
@@ -167,15 +167,9 @@ class StatementParser:
             case "SHOW":
                 return self._show()
             case "DESCRIBE" | "DESC":
-                cursor.take()
-                of_catalog = cursor.sees("CATALOG") and self._behind_is_name()
-                if of_catalog:
-                    cursor.take()
-                if cursor.sees("EXTENDED") and self._behind_is_name():
-                    cursor.take()
-                return s.Describe(
-                    token.at, cursor.name(f"the name of a {'catalog' if of_catalog else 'table'}"), of_catalog
-                )
+                return self._describe()
+            case "STOP":
+                return self._stop()
             case "USE":
                 cursor.take()
                 if cursor.accept("MODULES"):
@@ -188,6 +182,29 @@ class StatementParser:
             raise cursor.source.unsupported(token.at, f"{token.word}: {_REFUSED[token.word]}")
         hint = nearest(token.word, _STARTS)
         raise cursor.source.syntax(token.at, f"expected a statement such as SELECT, but there is {token.shown}{hint}")
+
+    def _describe(self) -> s.Describe | s.JobStatement:
+        cursor, at = self.cursor, self.cursor.take().at
+        if cursor.sees("JOB") and cursor.ahead(1).kind is TokenKind.STRING:
+            cursor.take()
+            return s.JobStatement(at, "DESCRIBE", cursor.take().text)
+        what = "TABLE"
+        if cursor.sees_any(_DESCRIBED) and self._behind_is_name():
+            what = cursor.take().word
+        extended = cursor.sees("EXTENDED") and self._behind_is_name()
+        if extended:
+            cursor.take()
+        return s.Describe(at, cursor.name(f"the name of a {what.lower()}"), what, extended)
+
+    def _stop(self) -> s.JobStatement:
+        cursor, at = self.cursor, self.cursor.take().at
+        cursor.expect("JOB", where="behind STOP")
+        job = cursor.string("the job's id in quotes")
+        savepoint = cursor.accept("WITH", "SAVEPOINT")
+        drain = cursor.accept("WITH", "DRAIN")
+        if drain and not savepoint:
+            raise cursor.source.invalid(at, "WITH DRAIN goes with a savepoint; write WITH SAVEPOINT WITH DRAIN")
+        return s.JobStatement(at, "STOP", job, savepoint, drain)
 
     def _behind_is_name(self) -> bool:
         return self.cursor.ahead(1).kind in (TokenKind.WORD, TokenKind.QUOTED)
@@ -261,7 +278,7 @@ class StatementParser:
 
     # SHOW, SET
 
-    def _show(self) -> s.Show:
+    def _show(self) -> s.Show | s.JobStatement:
         cursor, at = self.cursor, self.cursor.take().at
         if cursor.accept("CREATE"):
             for kind in ("TABLE", "VIEW"):
@@ -272,6 +289,8 @@ class StatementParser:
             if not cursor.accept("FROM") and not cursor.accept("IN"):
                 raise cursor.expected("FROM", "behind SHOW COLUMNS")
             return s.Show(at, "COLUMNS", cursor.name("the name of a table"), self._pattern())
+        if cursor.accept("JOBS"):
+            return s.JobStatement(at, "SHOW")
         for words in _SHOWN:
             if cursor.accept(*words.split()):
                 place = None

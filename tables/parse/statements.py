@@ -101,10 +101,31 @@ class Show(Node):
 
 @dataclass(frozen=True, slots=True)
 class Describe(Node):
-    """`DESCRIBE name`, `DESCRIBE CATALOG name`."""
+    """`DESCRIBE name`, `DESCRIBE CATALOG name`, `DESCRIBE FUNCTION [EXTENDED] name`.
+
+    Args:
+        what: TABLE, CATALOG or FUNCTION.
+        extended: whether all is told.
+    """
 
     name: Name
-    of_catalog: bool = False
+    what: str = "TABLE"
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatement(Node):
+    """`SHOW JOBS`, `DESCRIBE JOB 'id'`, `STOP JOB 'id' [WITH SAVEPOINT] [WITH DRAIN]`, for what knows a cluster.
+
+    Args:
+        action: SHOW, DESCRIBE or STOP.
+        job: its id or name.
+    """
+
+    action: str
+    job: str = ""
+    savepoint: bool = False
+    drain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +164,7 @@ Statement = (
     | Explain
     | Show
     | Describe
+    | JobStatement
     | Use
     | SetOption
     | ResetOption

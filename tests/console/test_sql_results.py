@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from penstock.console.sql_results import ResultTable, show_live
+from penstock.console.sql_results import ResultTable, paged, show_live
 from tests.console.conftest import Penstock
 
 _COUNTS = "SELECT item, COUNT(*) AS n FROM (VALUES ('pen'), ('cup'), ('pen')) AS t (item) GROUP BY item"
@@ -58,6 +58,20 @@ def test_the_live_table_ends_with_the_last_rows() -> None:
         yield {"op": "+U", "item": "pen", "n": 42}
 
     console = Console(file=io.StringIO(), force_terminal=True, width=40)
-    show_live(["item", "n"], changes(), console)
+    show_live(ResultTable(["item", "n"]), changes(), console)
     assert isinstance(console.file, io.StringIO)
     assert "42" in console.file.getvalue().rpartition("item")[2]
+
+
+def test_the_first_page_is_shown_before_the_last_row_comes() -> None:
+    came: list[int] = []
+
+    def rows() -> Iterator[int]:
+        for number in range(5):
+            came.append(number)
+            yield number
+
+    seconds = iter(range(100))
+    pages = paged(rows(), 2, lambda: float(next(seconds)))
+    assert (next(pages), came) == ([0, 1], [0, 1])
+    assert list(pages) == [[2, 3], [4]]
