@@ -55,6 +55,8 @@ NUMERIC: Final = (*EXACT, *APPROXIMATE)
 CHARACTERS: Final = (Kind.CHAR, Kind.VARCHAR)
 BYTES_KINDS: Final = (Kind.BINARY, Kind.VARBINARY)
 TIMESTAMPS: Final = (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+DIGITS_OF_TIME: Final = 3
+"""What a time of day that is written or cast has behind the second at most: more are cut off, as in Flink."""
 TEMPORAL: Final = (Kind.DATE, Kind.TIME, *TIMESTAMPS)
 INTERVALS: Final = (Kind.INTERVAL_MONTHS, Kind.INTERVAL_MILLIS)
 _DIGITS: Final = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}

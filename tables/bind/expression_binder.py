@@ -6,7 +6,7 @@ The query binder gives it a scope and, where aggregates or OVER may stand, a hoo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from penstock.engine.errors import nearest
@@ -263,8 +263,10 @@ class ExpressionBinder:
         operand = self.bind(node.operand)
         if not castable(operand.type, node.type):
             raise self.source.invalid(node.at, f"{operand.type} cannot be cast to {node.type}")
-        nullable = operand.type.nullable or node.safe
-        return Conversion(node.type.with_nullable(nullable), operand, node.safe)
+        kind = node.type.with_nullable(operand.type.nullable or node.safe)
+        if kind.kind is Kind.TIME:
+            kind = replace(kind, precision=min(kind.precision, t.DIGITS_OF_TIME))
+        return Conversion(kind, operand, node.safe)
 
     # Calls
 

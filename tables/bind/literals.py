@@ -72,7 +72,7 @@ def temporal(literal: n.TemporalLiteral, source: SqlText) -> Constant:
         if literal.kind == "DATE":
             return Constant(t.DATE.with_nullable(False), parse_date(literal.text))
         if literal.kind == "TIME":
-            return Constant(SqlType(Kind.TIME, False, digits), parse_time(literal.text))
+            return Constant(SqlType(Kind.TIME, False, min(digits, t.DIGITS_OF_TIME)), parse_time(literal.text))
         return Constant(SqlType(Kind.TIMESTAMP, False, digits), parse_timestamp(literal.text, digits))
     except ValueError:
         form = {"DATE": "2024-01-31", "TIME": "12:34:56", "TIMESTAMP": "2024-01-31 12:34:56"}[literal.kind]

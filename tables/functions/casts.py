@@ -12,7 +12,6 @@ import datetime
 import decimal
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -21,12 +20,12 @@ import pyarrow.compute as pc
 
 from penstock.tables import types as t
 from penstock.tables.functions.decimals import fitted, rescaled
+from penstock.tables.functions.nanoseconds import with_numbers
 from penstock.tables.functions.shown_values import shown_value
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.functions.times import local_times, moments, parse_date, parse_time, parse_timestamp
 from penstock.tables.types import Kind, SqlType, arrow_type
 
-_PYTHONS_DIGITS: Final = 6
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE: Final = frozenset({"f", "false", "n", "no", "0"})
 _NO_DIGITS: Final = re.compile(r"[+-]?(NaN|Infinity)")
@@ -115,20 +114,9 @@ def _to_text(values: pa.Array, given: SqlType, session: SessionValues) -> pa.Arr
         return pc.if_else(values, "TRUE", "FALSE")
     if given.kind in t.BYTES_KINDS:
         return pa.array([None if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
-    if given.kind in t.TIMESTAMPS and given.precision > _PYTHONS_DIGITS:
-        return _nanoseconds_text(values, given, session)
-    return pa.array([shown_value(value, given, session.zone) for value in values.to_pylist()], pa.string())
-
-
-def _nanoseconds_text(values: pa.Array, given: SqlType, session: SessionValues) -> pa.Array:
-    """Times with more digits than Python's have: these, and the digits behind them."""
-    counted = values.cast(pa.int64())
-    rest = [None if count is None else count % 1000 for count in counted.to_pylist()]
-    whole = pc.divide(pc.subtract(counted, pa.array(rest, pa.int64())), 1000).cast(pa.timestamp("us", values.type.tz))
-    texts = _to_text(whole, replace(given, precision=_PYTHONS_DIGITS), session).to_pylist()
-    more = given.precision - _PYTHONS_DIGITS
-    shown = [text and f"{text}{digits:03d}"[: len(text) + more] for text, digits in zip(texts, rest, strict=True)]
-    return pa.array(shown, pa.string())
+    return pa.array(
+        [shown_value(value, given, session.zone) for value in with_numbers(values).to_pylist()], pa.string()
+    )
 
 
 def _sized_text(values: pa.Array, wanted: SqlType) -> pa.Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions import variants
 from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.nanoseconds import call_with_numbers
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 from penstock.tables.types import Kind, RowField, SqlType
 
@@ -270,12 +272,10 @@ def _map_from_arrays(keys: list[Any], values: list[Any]) -> list[tuple[Any, Any]
 _A: Final = s.ARRAY
 _ARRAYS: Final = _alike("the arrays")
 
-FUNCTIONS: Final = (
+_BY_VALUES: Final = (
     ScalarFunction("ARRAY", (s.ANY,), _array_type, _array_of, variadic=True, keeps_null=True),
     ScalarFunction("MAP", (s.ANY,), _map_type, _map_of, variadic=True, keeps_null=True),
-    ScalarFunction("ROW", (s.ANY,), _row_type, _row_of, variadic=True, keeps_null=True),
     ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True, coerce=_with_index),
-    ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
     ScalarFunction("CARDINALITY", (s.MEMBERS,), always(t.INT), _cardinality),
     _collection("ELEMENT", (_A,), _item, _only),
     ScalarFunction(
@@ -347,4 +347,20 @@ FUNCTIONS: Final = (
         variadic=True,
         coerce=_alike("the maps"),
     ),
+)
+
+
+def _exact(function: ScalarFunction) -> ScalarFunction:
+    """The function, which sees numbers in place of times with nanoseconds."""
+
+    def evaluate(call: CallValues) -> pa.Array:
+        return function.evaluate(call_with_numbers(call))
+
+    return replace(function, evaluate=evaluate)
+
+
+FUNCTIONS: Final = (
+    *map(_exact, _BY_VALUES),
+    ScalarFunction("ROW", (s.ANY,), _row_type, _row_of, variadic=True, keeps_null=True),
+    ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
 )

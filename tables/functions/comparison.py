@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.nanoseconds import call_with_numbers, with_numbers
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, kernel
 from penstock.tables.types import Kind, SqlType
 
@@ -25,7 +26,7 @@ def _compare(
         if Kind.NULL in (call.types[0].kind, call.types[1].kind):
             return pa.nulls(call.rows, pa.bool_())
         if call.types[0].kind in s.NESTED:
-            return s.by_row(by_value)(call)
+            return s.by_row(by_value)(call_with_numbers(call))
         return function(*call.columns)
 
     return ScalarFunction(name, (s.ANY, s.ANY), always(t.BOOLEAN), evaluate)
@@ -34,7 +35,7 @@ def _compare(
 def _is_distinct(call: CallValues) -> pa.Array:
     one, other = call.columns
     if call.types[0].kind in s.NESTED or call.types[1].kind in s.NESTED:
-        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
+        pairs = zip(with_numbers(one).to_pylist(), with_numbers(other).to_pylist(), strict=True)
         return pa.array([a != b for a, b in pairs], pa.bool_())
     if Kind.NULL in (call.types[0].kind, call.types[1].kind):
         return pc.xor(one.is_null(), other.is_null())

@@ -14,13 +14,14 @@ from penstock.tables.types import BYTES_KINDS, Kind, SqlType
 
 _SCIENTIFIC_FROM: Final = 1e7
 _SCIENTIFIC_BELOW: Final = 1e-3
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def shown_value(value: Any, kind: SqlType, zone: str) -> str | None:
     """The text of one value; None for null.
 
     Args:
-        value: as Arrow gives it to Python.
+        value: as Arrow gives it to Python; a time with nanoseconds as their number.
         kind: its type.
         zone: of TIMESTAMP_LTZ.
 
@@ -39,12 +40,15 @@ def shown_value(value: Any, kind: SqlType, zone: str) -> str | None:
             return f"{value:f}" if isinstance(value, decimal.Decimal) else str(value)
         case Kind.BOOLEAN:
             return "TRUE" if value else "FALSE"
-        case Kind.TIMESTAMP:
-            return _timestamp(value, kind.precision)
-        case Kind.TIMESTAMP_LTZ:
-            return _timestamp(value.astimezone(ZoneInfo(zone)).replace(tzinfo=None), kind.precision)
+        case Kind.TIMESTAMP | Kind.TIMESTAMP_LTZ:
+            moment, nanos = _moment(value)
+            if kind.kind is Kind.TIMESTAMP_LTZ:
+                moment = moment.astimezone(ZoneInfo(zone))
+            text = moment.strftime("%Y-%m-%d %H:%M:%S").zfill(19)
+            return _with_digits(text, moment.microsecond, kind.precision, nanos)
         case Kind.TIME:
-            return _with_digits(value.strftime("%H:%M:%S"), value.microsecond, kind.precision)
+            moment, nanos = _moment(value)
+            return _with_digits(moment.strftime("%H:%M:%S"), moment.microsecond, kind.precision, nanos)
         case Kind.ARRAY:
             return f"[{', '.join(_inner(item, kind.parts[0], zone) for item in value)}]"
         case Kind.MAP | Kind.MULTISET:
@@ -88,12 +92,14 @@ def _shortest_float(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _timestamp(value: datetime.datetime, precision: int) -> str:
-    nanos = getattr(value, "nanosecond", 0)
-    return _with_digits(value.strftime("%Y-%m-%d %H:%M:%S").zfill(19), value.microsecond, precision, nanos)
+def _moment(value: Any) -> tuple[Any, int]:
+    """A time as Python has it, and the nanoseconds behind its microseconds."""
+    if not isinstance(value, int):
+        return value, 0
+    return _EPOCH + datetime.timedelta(microseconds=value // 1000), value % 1000
 
 
-def _with_digits(text: str, microsecond: int, precision: int, nanosecond: int = 0) -> str:
+def _with_digits(text: str, microsecond: int, precision: int, nanosecond: int) -> str:
     digits = f"{microsecond:06d}{nanosecond:03d}"[:precision]
     return f"{text}.{digits}" if digits else text
 

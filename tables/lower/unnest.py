@@ -13,6 +13,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.tables.expressions import Expression
+from penstock.tables.functions.nanoseconds import with_numbers
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed
@@ -66,7 +67,7 @@ class UnnestOperator(Operator):
         def values_of(rows: pa.RecordBatch) -> pa.Array:
             return Evaluation(rows.columns, rows.num_rows, session).value(spec.collection)
 
-        collections = computed(self._context.where, batch.data, values_of).to_pylist()
+        collections = with_numbers(computed(self._context.where, batch.data, values_of)).to_pylist()
         rows: list[int] = []
         elements: list[tuple[object, ...]] = []
         for row, values in enumerate(collections):

@@ -1,0 +1,42 @@
+"""Times with nanoseconds within arrays, maps and rows; of times of day no more than milliseconds: as Flink 2.3 says."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock import StreamEnvironment
+
+_AT = "TIMESTAMP '2020-01-01 00:00:00.123456789'"
+_TEXT = "2020-01-01 00:00:00.123456789"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (f"ARRAY[{_AT}]", f"[{_TEXT}]"),
+        (f"ARRAY[{_AT}][1]", _TEXT),
+        (f"ARRAY_CONTAINS(ARRAY[{_AT}], {_AT})", "TRUE"),
+        (f"MAP['a', {_AT}]", f"{{a={_TEXT}}}"),
+        (f"MAP['a', {_AT}]['a']", _TEXT),
+        (f"ROW({_AT})", f"({_TEXT})"),
+        (f"ROW({_AT}) = ROW(TIMESTAMP '2020-01-01 00:00:00.123456788')", "FALSE"),
+        (f"ARRAY[{_AT}] = ARRAY[{_AT}]", "TRUE"),
+        ("TIMESTAMP '1900-01-01 00:00:00.1234567'", "1900-01-01 00:00:00.1234567"),
+        ("TIME '12:00:00.123456789'", "12:00:00.123"),
+        ("TYPEOF(TIME '12:00:00.1234')", "TIME(3) NOT NULL"),
+        ("CAST('12:00:00.123456' AS TIME(6))", "12:00:00.123"),
+        ("TYPEOF(CAST('12:00:00.1' AS TIME(9)))", "TIME(3) NOT NULL"),
+    ],
+)
+def test_a_value_has_the_digits_of_its_type(value: str, text: str) -> None:
+    table = StreamEnvironment(runtime="local").sql(f"SELECT CAST({value} AS STRING) AS text FROM (VALUES 1) AS t (n)")
+    assert table is not None
+    assert [row["text"] for row in table.collect()] == [text]
+
+
+def test_elements_of_a_column_keep_their_nanoseconds() -> None:
+    env = StreamEnvironment(runtime="local")
+    rows = f"(VALUES (1, ARRAY[{_AT}])) AS t (n, a)"
+    table = env.sql(f"SELECT CAST(b AS STRING) AS text FROM {rows} CROSS JOIN UNNEST(a) AS u (b)")
+    assert table is not None
+    assert [row["text"] for row in table.collect()] == [_TEXT]
