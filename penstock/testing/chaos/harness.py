@@ -103,7 +103,7 @@ class ChaosHarness:
         schedule: what goes wrong when.
         cluster: where the nodes are that may be killed.
         servers: those that may be killed, restarted and stopped, by the names that the schedule has for them.
-        patience: how long a recovery may take.
+        patience: how long a recovery may take, once servers and processes that were away are back.
         observe: called a few times a second, such as to `take` rows of a `collect()`.
         tell: hears of each fault that has been fired.
 
@@ -437,7 +437,8 @@ class ChaosHarness:
     # The end
 
     def _settle(self) -> None:
-        """Wait until the job has got over everything."""
+        """Wait until the job has got over everything; that takes its time from when all that was away is back."""
+        self._wait_for(lambda: not self._is_disturbed)
         deadline = time.monotonic() + self._patience
         self._wait_for(self._is_quiet, self._patience)
         if not self._ended and time.monotonic() < deadline:
@@ -446,8 +447,13 @@ class ChaosHarness:
             # A job that has ended meanwhile answers all the same, or its manager is gone, which is an answer too.
             asking.join(max(0.0, deadline - time.monotonic()))
 
+    @property
+    def _is_disturbed(self) -> bool:
+        """Whether a server is away, or a process stands still."""
+        return any(work.is_alive() for work in self._stopped)
+
     def _is_quiet(self) -> bool:
-        if any(asking.is_alive() for asking in self._asking) or any(work.is_alive() for work in self._stopped):
+        if self._is_disturbed or any(asking.is_alive() for asking in self._asking):
             return False
         self._recoveries.explain(self._run.faults)
         for record in self._run.fired:
