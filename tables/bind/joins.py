@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from penstock.tables.bind.aggregate_values import AggregateValues, aggregate_values
+from penstock.tables.bind.asof_joins import nearest_join
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.queries import Outer, Queries
@@ -27,6 +28,8 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     Raises:
         SqlError: a condition that does not fit, or a join that is not supported.
     """
+    if join.kind in ("ASOF", "ASOF LEFT"):
+        join = nearest_join(binder, join)
     left, left_scope = binder.relation(join.left)
     right = join.right
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):

@@ -54,7 +54,7 @@ class FunctionTable(Node):
 
 @dataclass(frozen=True, slots=True)
 class Join(Node):
-    """`left kind JOIN right ON condition`; `kind` is INNER, LEFT, RIGHT, FULL, CROSS, SEMI or ANTI.
+    """`left kind JOIN right ON condition`; `kind` is INNER, LEFT, RIGHT, FULL, CROSS, SEMI, ANTI, ASOF or ASOF LEFT.
 
     Args:
         natural: whether it is by all columns whose names both sides have.

@@ -14,6 +14,8 @@ from penstock.tables.parse.match_parser import MatchParser
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.tokens import TokenKind
 
+_BY_ON: Final = frozenset({"SEMI", "ANTI", "ASOF", "ASOF LEFT"})
+"""Joins that take no USING."""
 _TABLE_CALLS: Final = frozenset({"UNNEST"})
 _REFUSED_BEHIND_TABLE: Final = {
     "TABLESAMPLE": "sampling is not supported; filter by a hash of a column, MOD(ABS(HASH_CODE(id)), 100) = 0",
@@ -198,10 +200,10 @@ class QueryParser:
                 left = q.Join(at, kind, left, right)
             elif self.cursor.accept("ON"):
                 left = q.Join(at, kind, left, right, self.expressions.expression())
-            elif kind not in ("SEMI", "ANTI") and self.cursor.accept("USING"):
+            elif kind not in _BY_ON and self.cursor.accept("USING"):
                 left = q.Join(at, kind, left, right, using=self.cursor.in_brackets(self.cursor.identifier))
             else:
-                what = "ON" if kind in ("SEMI", "ANTI") else "ON or USING"
+                what = "ON" if kind in _BY_ON else "ON or USING"
                 raise self.cursor.expected(what, "behind the joined table")
 
     def _join_kind(self) -> str | None:
@@ -214,6 +216,11 @@ class QueryParser:
         if cursor.accept("INNER"):
             cursor.expect("JOIN", where="behind INNER")
             return "INNER"
+        if self._sees_asof():
+            cursor.take()
+            kind = "ASOF LEFT" if cursor.accept("LEFT") else "ASOF"
+            cursor.expect("JOIN", where=f"behind {kind}")
+            return kind
         for kind in ("LEFT", "RIGHT", "FULL"):
             if cursor.accept(kind):
                 for alone in ("SEMI", "ANTI"):
@@ -223,6 +230,10 @@ class QueryParser:
                 cursor.expect("JOIN", where=f"behind {kind}")
                 return kind
         return None
+
+    def _sees_asof(self) -> bool:
+        """ASOF is no reserved word, so that it may be a name elsewhere."""
+        return self.cursor.sees("ASOF", "JOIN") or self.cursor.sees("ASOF", "LEFT", "JOIN")
 
     def _table(self) -> q.Relation:
         relation = self._plain_table()
@@ -293,7 +304,7 @@ class QueryParser:
 
     def _alias(self) -> q.Alias | None:
         cursor = self.cursor
-        if not cursor.accept("AS") and not cursor.sees_name():
+        if not cursor.accept("AS") and (not cursor.sees_name() or self._sees_asof()):
             return None
         name = cursor.identifier("a name for the table")
         columns = cursor.in_brackets(cursor.identifier) if cursor.sees("(") else ()

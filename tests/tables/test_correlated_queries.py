@@ -27,6 +27,8 @@ QUERIES: Final = (
     "SELECT t.id, m.b FROM t, LATERAL (SELECT o.id, o.b FROM t AS o WHERE o.id > t.id ORDER BY o.id LIMIT 1) AS m",
     "SELECT t.id, m.r FROM t, LATERAL (SELECT ROW_NUMBER() OVER (ORDER BY o.id) AS r FROM t AS o WHERE o.a = t.b) AS m",
     "SELECT id FROM t WHERE b IN (SELECT MAX(u.b) FROM u WHERE u.a <= t.a)",
+    "SELECT t.id, u.a FROM t ASOF LEFT JOIN u ON t.b >= u.a",
+    "SELECT t.id, u.a FROM t ASOF JOIN u ON t.a = u.b AND t.b < u.a",
     "SELECT id, CAST((a, b) IN (SELECT u.a, u.b FROM u) AS BIGINT) AS i FROM t",
     "SELECT id, CAST((b, id) NOT IN (SELECT u.a, u.b FROM u) AS BIGINT) AS i FROM t",
 )
