@@ -89,6 +89,10 @@ class BrainShell:
         """What runs, or is to run; None before it is planned."""
         return None if self.brain.layout is None else self._planner.graph(self.brain.layout)
 
+    def planner(self) -> GraphPlanner:
+        """One for layouts that may never run, which `graph` does not keep."""
+        return GraphPlanner(self._planner.program)
+
     async def run(self) -> JobReport:
         """Begin the job; returns when it has ended."""
         try:

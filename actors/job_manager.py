@@ -39,6 +39,7 @@ from penstock.engine.errors import WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job.info import JobInfo
+from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 
@@ -151,6 +152,10 @@ class JobManager:
     async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
         """What the subtasks have printed and logged; see `Execution.logs`."""
         return await self._shell.execution.logs(after, most)
+
+    async def preview_rescales(self, wanted: Sequence[ParallelismRequest], seconds: float) -> Sequence[RescalePreview]:
+        """What rescales would do; see `JobView.previews`."""
+        return await self._view.previews(wanted, seconds)
 
     async def state_route(self, uid: str) -> StateRoute:
         """Where the state of an operator is; see `JobView.state_route`."""

@@ -5,6 +5,7 @@ The job manager answers with it. It reads what the shell of the job's brain has,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from penstock.actors.brain_shell import BrainShell, now
@@ -15,6 +16,8 @@ from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import JobError, StateNotReadyError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.job.rescale_preview import RescalePreview, previews
 from penstock.engine.metrics import SubtaskMetrics
 
 
@@ -41,6 +44,17 @@ class JobView:
         at, seconds = now(), brain.restarts.rescale_seconds
         metrics = await self._shell.execution.metrics()
         return reading_of(graph, metrics, at.monotonic, at.ms, brain.attempts.number, seconds)
+
+    async def previews(self, wanted: Sequence[ParallelismRequest], seconds: float) -> Sequence[RescalePreview]:
+        """What rescales would do, by the rates of the next `seconds`.
+
+        Raises:
+            StateNotReadyError: the job does not run now, or was restarted meanwhile.
+        """
+        first = await self.reading()
+        await asyncio.sleep(seconds)
+        last = await self.reading()
+        return previews(wanted, self._shell.planner(), self._shell.brain.layout, (first, last))
 
     def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
         """What each subtask has done for a checkpoint; nothing where that is not known, or not any more."""

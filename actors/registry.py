@@ -47,6 +47,7 @@ from penstock.engine.errors import (
 )
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
+from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
 from penstock.engine.task.tap import TappedRows
@@ -56,6 +57,8 @@ NAMESPACE: Final = "penstock"
 _PREFIX: Final = "penstock:"
 _CALLS: Final = 1000
 _ASK_SECONDS: Final = 10.0
+_PREVIEW_SECONDS: Final = 3.0
+"""For so long rates are looked at."""
 _LEAVE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
 _AT_ONCE: Final = 16
@@ -385,6 +388,25 @@ class JobControl:
                     tell(f"waiting for {waiting_for}")
                     told = waiting_for
         return float(answer_of(call, self.name))
+
+    def preview_rescales(self, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
+        """What each of these rescales would do, by the rates of the next three seconds; nothing is changed.
+
+        Args:
+            wanted: each as for `rescale`.
+
+        Raises:
+            StateNotReadyError: the job does not run now.
+            JobError: the job has ended.
+
+        Example:
+            >>> job.preview_rescales([{"window": 3}, {"window": 4}])[0].outcome  # doctest: +SKIP
+            'live'
+        """
+        told: Sequence[RescalePreview] = self._ask(
+            "preview_rescales", _PREVIEW_SECONDS + _ASK_SECONDS, wanted, _PREVIEW_SECONDS
+        )
+        return told
 
     def leave(self) -> None:
         """Forget the job, if it has ended: its name is free again."""

@@ -103,6 +103,7 @@ _COMMANDS: Final[Mapping[str, str | Callable[[], typer.Typer]]] = {
     "stop": "penstock.console.jobs:stop_command",
     "cancel": "penstock.console.jobs:cancel_command",
     "rescale": "penstock.console.jobs:rescale_command",
+    "preview-rescale": "penstock.console.rescale_preview:preview_rescale_command",
     "autoscaler": "penstock.console.jobs:autoscaler_command",
     "drain": "penstock.console.drain:drain_command",
     "config": "penstock.console.config:config_command",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.actors.task_log import LogLine
     from penstock.engine.graph.scale import ParallelismRequest
     from penstock.engine.job.info import JobInfo
+    from penstock.engine.job.rescale_preview import RescalePreview
     from penstock.engine.task.tap import TappedRows
     from penstock.web.why_slow import Reason
 
@@ -273,6 +274,23 @@ class RemoteJob:
         content = self._cluster.fetch("GET", f"/v1{self._path}/tail/{quote(operator, safe='')}?{query}", accept=_ARROW)
         table = pa.ipc.open_stream(content).read_all()
         return TappedRows(table.replace_schema_metadata(None), int(table.schema.metadata[SEEN]))
+
+    def preview_rescales(self, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
+        """What each of these rescales would do; see `JobControl.preview_rescales`.
+
+        Args:
+            wanted: all of the whole job, or each of one operator.
+        """
+        from penstock.engine.job.rescale_preview import RescalePreview, TaskPreview
+
+        single = [pair for one in wanted if isinstance(one, Mapping) for pair in one.items()]
+        whole = [one for one in wanted if not isinstance(one, Mapping)]
+        query = {"operator": [name for name, _ in single], "parallelism": [number for _, number in single] + whole}
+        answer = self._cluster.ask("GET", f"/v1{self._path}/preview-rescale?{urlencode(query, doseq=True)}")
+        return [
+            RescalePreview(**{**one, "tasks": tuple(TaskPreview(**task) for task in one["tasks"])})
+            for one in answer["previews"]
+        ]
 
     def why_slow(self) -> Reason:
         """What holds the job up."""

@@ -15,6 +15,7 @@ from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
+from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
@@ -102,6 +103,10 @@ class Cluster(Protocol):
 
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         """Change the parallelism, as `JobHandle.rescale` does; the seconds that the job stood still."""
+        ...
+
+    def preview_rescales(self, job_id: str, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
+        """What rescales would do, as `JobControl.preview_rescales` says; it looks at the job for three seconds."""
         ...
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
@@ -294,6 +299,9 @@ class RayCluster:
 
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         return self._job(job_id).rescale(parallelism)
+
+    def preview_rescales(self, job_id: str, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
+        return self._job(job_id).preview_rescales(wanted)
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
         return self._job(job_id).stacks(task, subtask, seconds)

@@ -17,6 +17,7 @@ from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import ClusterError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
+from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.reader import Savepoint, read
 from penstock.web.cluster import Node, Reading
@@ -57,6 +58,9 @@ class OfflineCluster:
         self._refuse()
 
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
+        self._refuse()
+
+    def preview_rescales(self, job_id: str, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
         self._refuse()
 
     def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:

@@ -23,6 +23,10 @@ _QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
     "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, the first.", **_FLAME},
     "/jobs/{job}/exceptions": {"maxExceptions": "How many at the most."},
     "/jobs/{job}/tasks/{vertex}/{subtask}/flame": {"seconds": "For how long to look.", **_FLAME},
+    "/jobs/{job}/preview-rescale": {
+        "operator": "Its uid or name; without it, the whole job.",
+        "parallelism": "N, or FIRST..LAST.",
+    },
     "/jobs/{job}/logs": {"most": "How many lines at the most."},
     "/jobs/{job}/state/{uid}/{name}": {
         "key": "A part of the key, one for each key column, in their order; without it rows are given.",

@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import PenstockError
+from penstock.engine.job.rescale_preview import MOST_PREVIEWS, range_of, requests_of
 from penstock.engine.metric_types import read_together
 from penstock.web import flink
 from penstock.web.at_once import AtOnce
@@ -31,7 +32,7 @@ from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
-from penstock.web.requests import flame_kind_in, job_in, require_operator, task_in, whole
+from penstock.web.requests import flame_kind_in, job_in, only, require_operator, task_in, whole
 from penstock.web.security import COOKIE, Role, bearer_in
 from penstock.web.why_slow import why_slow
 
@@ -58,6 +59,7 @@ def own_routes(collector: Collector, operations: Operations, cluster: Cluster, l
         *_session_routes(),
         *_cluster_routes(collector),
         *_job_routes(collector, operations),
+        *_preview_routes(collector, cluster),
         *_stack_routes(collector, cluster, looking),
     ]
 
@@ -290,6 +292,25 @@ def _subtasks(task: TaskView) -> list[dict[str, Any]]:
         }
         for one in task.subtasks
     ]
+
+
+def _preview_routes(collector: Collector, cluster: Cluster) -> list[Route]:
+    looking = AtOnce(_MOST_READING, "previews")
+
+    async def preview(request: Request) -> Response:
+        view, query = job_in(request, collector), request.query_params
+        only(query, "operator", "parallelism")
+        operators, numbers = query.getlist("operator"), query.getlist("parallelism")
+        ranges = [found for found in map(range_of, numbers) if found is not None]
+        if not ranges or len(ranges) != len(numbers) or (operators and len(operators) != len(ranges)):
+            raise HTTPException(400, "give parallelism, N or FIRST..LAST, once for each operator")
+        if sum(map(len, ranges)) > MOST_PREVIEWS:
+            raise HTTPException(400, f"ask for {MOST_PREVIEWS} at the most")
+        wanted = requests_of(operators, ranges)
+        told = await looking(lambda: cluster.preview_rescales(view.info.id, wanted))
+        return JSONResponse({"previews": [finite(asdict(one)) for one in told]})
+
+    return [Route("/v1/jobs/{job}/preview-rescale", preview)]
 
 
 def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> list[Route]:

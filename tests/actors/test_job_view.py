@@ -15,6 +15,7 @@ from penstock.actors.job_view import JobView
 from penstock.actors.job_watch import JobWatch
 from penstock.engine.errors import JobError, StateNotReadyError
 from penstock.engine.job import events as ev
+from penstock.engine.job.layout import GraphPlanner
 from tests.actors.fakes import program_of
 
 A = (1, 0)
@@ -26,7 +27,7 @@ class FakeShell:
     name = "orders"
 
     def __init__(self, **brain: Any) -> None:
-        usual = {"runs": True, "is_whole": True, "ended": False, "checkpoints": None, "completed": 4}
+        usual = {"runs": True, "is_whole": True, "ended": False, "checkpoints": None, "completed": 4, "layout": None}
         self.brain = SimpleNamespace(**{**usual, **brain})
         self.brain.attempts = SimpleNamespace(number=7, restored=3, deployed={A: (7, 3)})
         self.brain.runs_anew = lambda seen: self.brain.is_whole and seen < 7
@@ -38,6 +39,9 @@ class FakeShell:
         self.changed = asyncio.Event()
         self.heard: list[ev.Event] = []
         self.looks = 0
+
+    def planner(self) -> GraphPlanner:
+        return GraphPlanner(program_of())
 
     async def _metrics(self) -> list[str]:
         return ["now"]
@@ -67,6 +71,11 @@ def test_processes_are_asked_for_their_counters_while_the_job_runs() -> None:
 
 def test_the_autoscaler_reads_nothing_of_a_job_that_does_not_run() -> None:
     assert run(lambda shell: JobView(shell).reading(), runs=False) is None
+
+
+def test_a_job_that_does_not_run_has_no_rates_to_preview_a_rescale_by() -> None:
+    with pytest.raises(StateNotReadyError, match="does not run now"):
+        run(lambda shell: JobView(shell).previews([3], 0.0), runs=False)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,11 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
     assert "numbers_flow" in jobs("list").out
     shown = jobs("info", "numbers_flow").out
     assert "rescale to 1" in shown
+    seen = jobs("preview-rescale", "numbers_flow", "counts=1..2", "--json").document
+    assert [(one["wanted"], one["outcome"], one["slots"]) for one in seen] == [
+        ("counts to 1", "nothing", 1),
+        ("counts to 2", "live", 2),
+    ]
     single = jobs("rescale", "numbers_flow", "counts=2", "--json")
     assert (single.code, single.document["parallelism"]) == (0, {"counts": 2}), single.err
     wrong = jobs("rescale", "numbers_flow", "count=2")

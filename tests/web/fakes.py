@@ -17,7 +17,7 @@ from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointError
-from penstock.engine.graph.scale import ParallelismRequest
+from penstock.engine.graph.scale import ParallelismRequest, describe_request
 from penstock.engine.job.info import (
     CheckpointInfo,
     CheckpointsInfo,
@@ -28,6 +28,7 @@ from penstock.engine.job.info import (
     SubtaskInfo,
     TaskInfo,
 )
+from penstock.engine.job.rescale_preview import RescalePreview, TaskPreview
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
@@ -150,6 +151,13 @@ class FakeCluster:
     def rescale(self, job_id: str, parallelism: ParallelismRequest) -> float:
         self._asked("rescale", job_id, parallelism)
         return 0.5
+
+    def preview_rescales(self, job_id: str, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
+        self._asked("preview", job_id, *wanted)
+        return [
+            RescalePreview(describe_request(one), "live", "", (TaskPreview("count -> sink", 2, 3, 0.6),), 3, 1.5)
+            for one in wanted
+        ]
 
     def tail(self, job_id: str, uid: str, side: str, rows: int, seconds: float) -> TappedRows:
         self._asked("tail", job_id, uid, side, rows, seconds)

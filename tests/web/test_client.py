@@ -133,6 +133,14 @@ def test_commands_ask_a_web_console(server: Server, cluster: FakeCluster, capsys
     assert said("rescale", "orders", "-p", "4")["seconds"] == 0.5  # type: ignore[index]
     assert said("rescale", "orders", "count=2", "sink=3")["seconds"] == 0.5  # type: ignore[index]
     assert cluster.asked[-1] == ("rescale", "orders-1", {"count": 2, "sink": 3})
+    previews = said("preview-rescale", "orders", "count=2..3", "sink=3")
+    assert [one["wanted"] for one in previews] == ["count to 2", "count to 3", "sink to 3"]  # type: ignore[attr-defined]
+    assert run_command(["preview-rescale", "orders", "-p", "3..4", "--url", server.url]) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["to", "3"], ["to", "4"]]
+    assert "count -> sink: 0.60" in shown
+    assert run_command(["preview-rescale", "orders", "count=3..2", "--url", server.url]) == 2
+    capsys.readouterr()
     assert said("logs", "orders")[0]["text"] == "no such user"  # type: ignore[index]
     assert said("why", "orders")["kind"]  # type: ignore[index]
     assert said("info", "orders")["name"] == "orders"  # type: ignore[index]

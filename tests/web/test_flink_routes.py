@@ -218,6 +218,18 @@ def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster
     )
 
 
+def test_rescales_are_previewed_by_ranges(serve: Serve, cluster: FakeCluster) -> None:
+    path = "/v1/jobs/orders-1/preview-rescale"
+    told = serve().get(f"{path}?operator=totals&parallelism=2..3").json()["previews"]
+    assert cluster.asked[-1] == ("preview", "orders-1", {"totals": 2}, {"totals": 3})
+    assert [one["wanted"] for one in told] == ["totals to 2", "totals to 3"]
+    assert told[0]["tasks"] == [{"name": "count -> sink", "before": 2, "after": 3, "busy": 0.6}]
+    serve().get(f"{path}?parallelism=4")
+    assert cluster.asked[-1] == ("preview", "orders-1", 4)
+    for query in ("", "parallelism=x", "parallelism=1..200", "operator=a&operator=b&parallelism=1", "number=3"):
+        assert serve().get(f"{path}?{query}").status_code == 400
+
+
 def test_a_job_that_has_ended_is_shown_and_not_changed(serve: Serve, cluster: FakeCluster) -> None:
     cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FAILED, error="boom", since_ms=15_000), [])]
     client = serve(**ASK)
