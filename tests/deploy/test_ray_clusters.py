@@ -35,7 +35,9 @@ def test_the_image_and_its_settings_are_those_of_this_checkout(path: Path) -> No
     docker = cluster(path)["docker"]
     assert docker["image"] == f"penstock:{penstock.__version__}"
     given = dict(option.removeprefix("-e ").split("=", 1) for option in docker["run_options"] if option[:3] == "-e ")
-    assert Configuration().over({VARIABLES[name]: value for name, value in given.items()}, path.name).settings()
+    settings = {VARIABLES[name]: value for name, value in given.items()}
+    assert Configuration().over(settings, path.name).settings()
+    assert settings["penstock.slot-labels"] == "ray.io/market-type=on-demand", "what has state belongs there"
 
 
 @every_cluster

@@ -22,7 +22,7 @@ from rich.table import Table
 
 from penstock.testing.simulation import FaultRates, Outcome, Scenario, Sweep, simulate, sweep
 from tests.simulation.regressions import RESCALED, how_to_run
-from tests.simulation.scenarios import BRIEF, SCENARIOS
+from tests.simulation.scenarios import BRIEF, ON_DISK, SCENARIOS
 
 _SHOWN = 5
 
@@ -39,8 +39,11 @@ def main(
 ) -> None:
     """Run seeds of the deterministic simulation."""
     scenarios = [one for one in (BRIEF if brief else SCENARIOS) if scenario in (None, one.name)]
+    scenarios += [ON_DISK] if scenario == ON_DISK.name else []
     if not scenarios:
-        raise typer.BadParameter(f"there are {', '.join(one.name for one in SCENARIOS)}", param_hint="--scenario")
+        raise typer.BadParameter(
+            f"there are {', '.join(one.name for one in (*SCENARIOS, ON_DISK))}", param_hint="--scenario"
+        )
     first = random.randrange(1_000_000_000) if start is None else start
     rates = RESCALED if rescales else FaultRates()
     chosen = range(first, first + seeds) if seed is None else range(seed, seed + 1)

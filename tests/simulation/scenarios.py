@@ -32,10 +32,11 @@ def _timed(env: ps.StreamEnvironment, written: list[list[Event]], disorder: int,
     return env.from_source(source(written), watermarks=strategy).uid(name)
 
 
-def sequences(sink: WarehouseSink, chosen: random.Random, share: float = 1) -> Case:
+def sequences(sink: WarehouseSink, chosen: random.Random, share: float = 1, backend: str = "hashmap") -> Case:
     """Every key's rows are numbered without a gap and without a repetition."""
     written = logs(chosen, share)
     env = environment(chosen)
+    env.configure({"state.backend.type": backend})
     keyed = env.from_source(source(written)).uid("logs").key_by("key")
     keyed.process(Numbered(), returns=NUMBERED).uid("numbered").sink_to(sink)
     counts = Counter(key for key, _, _ in flat(written))
@@ -415,3 +416,5 @@ SCENARIOS = tuple(Scenario(build.__name__, build) for build in _BUILDS)
 """Seed s runs number s modulo their number."""
 BRIEF = tuple(Scenario(build.__name__, partial(build, share=0.4)) for build in _BUILDS)
 """The same jobs with two fifths of the rows: a fault strikes more often for the time that it takes to run them."""
+ON_DISK = Scenario("on_disk", partial(sequences, backend="rocksdb"))
+"""Not among them, as a run of it costs as much as four."""

@@ -18,13 +18,14 @@ from penstock.engine.job.replay import replay
 from penstock.testing.simulation import Case, FaultRates, Outcome, Scenario, Warehouse, simulate, sweep
 from penstock.testing.simulation.sweep import run_seed
 from tests.simulation.regressions import REGRESSIONS, RESCALED, Regression, how_to_run
-from tests.simulation.scenarios import BRIEF, SCENARIOS
+from tests.simulation.scenarios import BRIEF, ON_DISK, SCENARIOS
 
 USUAL_SEEDS = range(75)
 BLOCK = 80
 """So many seeds are a test, which a slow machine comes through in a minute."""
 BRIEF_BLOCKS = [range(start, start + BLOCK) for start in range(75, 75 + 4 * BLOCK, BLOCK)]
 RESCALED_SEEDS = range(25)
+ON_DISK_SEEDS = range(10)
 TRACED = range(len(SCENARIOS))
 
 
@@ -34,8 +35,14 @@ TRACED = range(len(SCENARIOS))
         (SCENARIOS, USUAL_SEEDS, FaultRates(), ""),
         *((BRIEF, block, FaultRates(), " --brief") for block in BRIEF_BLOCKS),
         (SCENARIOS, RESCALED_SEEDS, RESCALED, " --rescales"),
+        ([ON_DISK], ON_DISK_SEEDS, RESCALED, " --rescales"),
     ],
-    ids=["any faults", *(f"brief jobs, from seed {block.start}" for block in BRIEF_BLOCKS), "rescales"],
+    ids=[
+        "any faults",
+        *(f"brief jobs, from seed {block.start}" for block in BRIEF_BLOCKS),
+        "rescales",
+        "rescales of state in RocksDB",
+    ],
 )
 def test_seeds_show_no_violation(
     scenarios: Sequence[Scenario], seeds: range, rates: FaultRates, options: str, tmp_path: Path

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
@@ -176,6 +177,17 @@ def test_latency_rescales_and_parts_of_checkpoints_are_shown(page: Any, server: 
     page.locator("label", has_text="Task").locator("select").select_option("2")
     page.get_by_text("1 of 2 subtasks acknowledged").wait_for()
     page.get_by_role("cell", name="120 ms").wait_for()
+
+
+def test_the_timeline_has_what_the_autoscaler_did_and_why(page: Any, server: Server, cluster: FakeCluster) -> None:
+    reason = "count: 0.92 busy at 410 k/s, target 2 -> 3"
+    refused = ScalingRecord(7_000, "refused", (("totals", 3),), (reason,), "there is room for 2 slots")
+    scaling = AutoscalerInfo("watching: 35 of 60 s", True, history=(refused,))
+    cluster.readings = [Reading(replace(ORDERS, autoscaler=scaling), orders_metrics(10))]
+    page.goto(f"{server.url}#/jobs/orders-1/timeline")
+    page.get_by_text("Autoscaler (dry run): watching: 35 of 60 s").wait_for()
+    entry = page.get_by_role("listitem").filter(has_text="autoscaler: refused")
+    entry.get_by_text(f"{reason}; there is room for 2 slots").wait_for()
 
 
 def test_the_last_rows_of_a_stream_are_looked_at(page: Any, server: Server, cluster: FakeCluster) -> None:

@@ -82,6 +82,15 @@ def test_only_the_task_that_is_rescaled_stops_and_the_others_keep_their_attempt(
     assert shell.brain.restarts.failures == 0
 
 
+def test_a_rescale_waits_for_no_periodic_checkpoint() -> None:
+    """FLINK-36753: Flink's begins with the next checkpoint, which may be minutes away."""
+    shell = Shell(interval_ms=600_000).run()
+    request = switching(shell)
+    shell.cancelled()
+    shell.deployed()
+    assert (shell.now, shell.answers(request)) == (0.0, [0.0])
+
+
 def test_who_gets_fewer_subtasks_forgets_those_that_left() -> None:
     shell = Shell().run()
     shell.ask(ev.RescaleJob({"sink": 1}))
