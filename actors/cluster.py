@@ -19,6 +19,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
+from penstock.actors.background_start import await_start
 from penstock.actors.cluster_token import is_open, token_problem
 from penstock.actors.embedded import is_embedded
 from penstock.actors.termination import as_signalled
@@ -45,6 +46,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         ClusterError: there is no cluster at the address, the process is connected to another one, or its own cluster,
             which keeps its size, is too small.
     """
+    with as_signalled():
+        await_start()
     if ray.is_initialized():
         connected = ray.get_runtime_context().gcs_address
         if address not in (None, ON_THIS_MACHINE) and not _is_same(address, connected):

@@ -6,6 +6,7 @@ cluster, too, and Ray would wait for it for a minute, and then end this process 
 
 from __future__ import annotations
 
+from subprocess import Popen
 from typing import Any
 
 import ray
@@ -18,9 +19,15 @@ def is_embedded() -> bool:
 
 def is_lost() -> bool:
     """Whether this process has started a cluster whose control service (GCS) has ended, so that Ray answers no more."""
+    service = control_service()
+    return service is not None and service.poll() is not None
+
+
+def control_service() -> Popen[bytes] | None:
+    """The process of the control service of the cluster that this process has started; None: there is no such."""
     node = _own_node()
     started = [] if node is None else node.all_processes.get("gcs_server", [])
-    return any(info.process.poll() is not None for info in started)
+    return next((info.process for info in started), None)
 
 
 def _own_node() -> Any:

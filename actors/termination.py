@@ -31,14 +31,19 @@ def termination() -> AbstractContextManager[Termination]:
 
 @contextmanager
 def as_signalled() -> Iterator[None]:
-    """Within, where Ray begins, and from then on, SIGTERM ends the process with code 143: Ray's handler says 15."""
+    """Within, where Ray begins, and from then on, SIGTERM ends the process with code 143: Ray's handler says 15.
+
+    A cluster that another thread has begun has no handler, and the process is to end in order all the same.
+    """
     try:
         yield
     except SystemExit as ended:
         if ended.code != signal.SIGTERM:
             raise
         raise SystemExit(EXIT_CODE) from None
-    if threading.current_thread() is threading.main_thread() and _is_of_ray(signal.getsignal(signal.SIGTERM)):
+    handler = signal.getsignal(signal.SIGTERM)
+    is_ours = _is_of_ray(handler) or (handler == signal.SIG_DFL and is_embedded())
+    if is_ours and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, ProcessEnd(_end_with_cluster).receive)
 
 

@@ -248,6 +248,9 @@ def main() -> None:
             )
         sys.exit(run_chaos(load_departures().slice(0, options.limit), options.parallelism))
 
+    if options.runtime == "ray" and options.mode == "streaming":
+        # It comes up while the flights are read. (Batch mode has Spark's executors in its cluster, which is larger.)
+        ps.start_cluster(options.parallelism)
     env = ps.StreamEnvironment(parallelism=options.parallelism, runtime=options.runtime)
     with tempfile.TemporaryDirectory(prefix="flight-delays-") as folder:
         path = replay_file(load_departures().slice(0, options.limit), Path(folder))

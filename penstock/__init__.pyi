@@ -1,5 +1,6 @@
 """The public names of Penstock, and where they are: `__init__.py` loads each when it is first used."""
 
+from .actors.cluster_start import start_cluster
 from .actors.spark.options import SparkOptions
 from .actors.spark.session import stop_spark
 from .connectors.datagen import Choice, DataGenSource, EventTime, RandomFloat, RandomInt, Sequence, Zipf
@@ -219,6 +220,7 @@ __all__ = [
     "no_restart",
     "session",
     "sliding",
+    "start_cluster",
     "state",
     "stddev",
     "stop_spark",

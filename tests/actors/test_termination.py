@@ -42,6 +42,15 @@ def test_while_ray_begins() -> None:
     assert ended.value.code == 143
 
 
+def test_a_cluster_that_another_thread_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.actors.termination.is_embedded", lambda: True)
+    with as_signalled():
+        pass
+    with pytest.raises(SystemExit) as ended:
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert ended.value.code == 143
+
+
 def test_before_the_process_waits_for_its_job() -> None:
     _begin(signalled=False)
     with pytest.raises(SystemExit) as ended:

@@ -1,0 +1,93 @@
+"""The cluster of a program that comes up while the program goes on, and what waits for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import MagicMock, patch
+
+import pytest
+
+from penstock import start_cluster
+from penstock.actors.background_start import await_start
+from penstock.actors.cluster import connect
+
+SECONDS = 120.0
+PROGRAM = """
+import os, signal, sys
+import penstock as ps
+
+ps.start_cluster(3)
+env = ps.StreamEnvironment(parallelism=1)
+rows = env.from_collection([{"x": 1}]).collect()
+env.execute()
+import ray
+print(rows.to_arrow().to_pylist(), ray.cluster_resources()["CPU"] >= 3)
+sys.stdout.flush()
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+class _Ray:
+    """What `ray.init` does, when the test lets it.
+
+    Args:
+        failures: how often it fails first.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failures: int = 0) -> None:
+        self.begun, self.may_go_on, self.calls = threading.Event(), threading.Event(), 0
+        self._failures, self._is_up = failures, False
+        monkeypatch.setattr("ray.init", self._init)
+        monkeypatch.setattr("ray.is_initialized", lambda: self._is_up)
+        monkeypatch.setattr("ray.get_runtime_context", MagicMock)
+        monkeypatch.setattr("penstock.actors.cluster._check_size", lambda cpus: None)
+        monkeypatch.setattr("penstock.actors.warm_processes.start_early", lambda count: None)
+
+    def _init(self, **options: object) -> None:
+        self.calls += 1
+        self.begun.set()
+        assert self.may_go_on.wait(SECONDS)
+        if self.calls <= self._failures:
+            raise RuntimeError("no room")
+        self._is_up = True
+
+
+def test_who_connects_waits_for_the_cluster_and_starts_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _Ray(monkeypatch)
+    with patch.dict("os.environ"), ThreadPoolExecutor() as threads:
+        start_cluster()
+        assert cluster.begun.wait(SECONDS)
+        connecting = threads.submit(connect, None, 1)
+        cluster.may_go_on.set()
+        connecting.result(SECONDS)
+    assert cluster.calls == 1
+
+
+def test_it_begins_once_and_not_where_the_process_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _Ray(monkeypatch)
+    with patch.dict("os.environ"):
+        start_cluster()
+        start_cluster()
+        cluster.may_go_on.set()
+        await_start()
+        start_cluster()
+        await_start()
+    assert cluster.calls == 1
+
+
+def test_what_fails_in_the_background_is_tried_again_by_who_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = _Ray(monkeypatch, failures=1)
+    cluster.may_go_on.set()
+    with patch.dict("os.environ"):
+        start_cluster()
+        connect(None, 1)
+    assert cluster.calls == 2
+
+
+def test_a_job_runs_on_it_and_a_signal_ends_the_program_in_order() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=SECONDS)
+    assert (done.stdout, done.returncode) == ("[{'x': 1}] True\n", 143), done.stderr
+    assert "SIGTERM" not in done.stderr
