@@ -21,7 +21,7 @@ from ray.exceptions import RayError
 
 from penstock.actors.background_start import await_start
 from penstock.actors.cluster_token import is_open, token_problem
-from penstock.actors.embedded import is_embedded
+from penstock.actors.embedded import end_quickly_at_exit, is_embedded
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
@@ -87,6 +87,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
             logging_level=logging.WARNING,
             log_to_driver=log_to_driver,
         )
+    end_quickly_at_exit()
 
 
 def _check_size(cpus: float) -> None:
