@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.engine.columns import readable, rebuilt
 from penstock.engine.errors import RecordError, ResultError
-from penstock.engine.rows import ColumnConverter, batch_rows
+from penstock.engine.rows import ColumnConverter, batch_columns
 
 Normal: TypeAlias = Callable[[Any], Any]
 """The value as it is kept: a copy where it is mutable. None stays None."""
@@ -92,7 +92,7 @@ class ValueForm:
                     f"{self._place} has a value of {self.kind} that Python cannot hold, which knows microseconds "
                     f"({error}); cast it before it is kept"
                 ) from error
-        values = [row[_COLUMN] for row in batch_rows(pa.record_batch({_COLUMN: array}), self._place)]
+        (values,) = batch_columns(pa.record_batch({_COLUMN: array}), self._place)
         return [self._compiled(value) for value in values] if self.has_nested_times else values
 
     def sought(self, value: Any) -> Any:
