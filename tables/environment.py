@@ -305,8 +305,10 @@ class TableEnvironment:
         """
         return self.queried(f"SELECT * FROM {name}", {})
 
-    def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
-        """The result of a query that may also name the tables `tables`.
+    def queried(
+        self, query: str, tables: Mapping[str, PlanNode], functions: Mapping[str, UserFunction] | None = None
+    ) -> Table:
+        """The result of a query that may also name the tables `tables`, and call `functions` (names in capitals).
 
         Raises:
             SqlError: it cannot be run; or it is no query.
@@ -316,7 +318,8 @@ class TableEnvironment:
         if not isinstance(statement, Query):
             raise source.invalid(statement.at, "a query is wanted here; run other statements by sql()")
         context = replace(self._context(source), common=tables)
-        node = rewritten_plan(bind_query(self._resolved(statement, source), context))
+        known = resolved(self._resolved(statement, source), functions or {}, source)
+        node = rewritten_plan(bind_query(known, context))
         changelog_mode(node)
         return Table(self, node, Origin(source, statement.at))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.engine.api.sinks import StreamSink
 from penstock.engine.api.streams import DataStream
@@ -13,6 +13,7 @@ from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.engine.job.display import columns_html, columns_text
 from penstock.engine.job.handle import CollectResult
+from penstock.tables.functions.user import UserFunction
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
 from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.changelog import changelog_mode, shown_mode
@@ -20,6 +21,9 @@ from penstock.tables.plan.explain import explained
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Column, PlanNode
 from penstock.tables.reading import Reading
 from penstock.tables.types import SqlType
+
+if TYPE_CHECKING:
+    from penstock.engine.expressions import Expr
 
 _CODES = dict(zip(KINDS, ("+I", "-U", "+U", "-D"), strict=True))
 OP = "op"
@@ -48,8 +52,10 @@ class Tables(Protocol):
     def graph(self) -> GraphBuilder:
         """The program that is being written."""
 
-    def queried(self, query: str, tables: Mapping[str, PlanNode]) -> Table:
-        """The result of a query that may also name the tables `tables`."""
+    def queried(
+        self, query: str, tables: Mapping[str, PlanNode], functions: Mapping[str, UserFunction] | None = None
+    ) -> Table:
+        """The result of a query that may also name the tables `tables`, and call `functions` (names in capitals)."""
 
     def insert(self, name: str, plan: PlanNode) -> None:
         """Add a sink to the program: the rows of a plan go into the table `name`."""
@@ -103,11 +109,12 @@ class Table:
 
     # Verbs
 
-    def select(self, *items: str) -> Table:
+    def select(self, *items: str | Expr) -> Table:
         """The table with other columns.
 
         Args:
-            items: SQL, such as `"price * 2 AS twice"`, `"*"`, or a call with OVER.
+            items: SQL, such as `"price * 2 AS twice"`, `"*"`, or a call with OVER; or expressions as of streams, such
+                as `(col("price") * 2).alias("twice")`.
 
         Raises:
             SqlError: an item does not fit; says where, in the query that the verb stands for.
@@ -115,11 +122,11 @@ class Table:
         Example:
             >>> bids.where("price > 3").select("item", "price * 2 AS twice")  # doctest: +SKIP
         """
-        return self._asked(f"SELECT {_listed(items, 'select')} FROM this")
+        return self._computed("select", items, "SELECT {} FROM this")
 
-    def where(self, condition: str) -> Table:
-        """The rows for which a condition of SQL is true."""
-        return self._asked(f"SELECT * FROM this WHERE {condition}")
+    def where(self, condition: str | Expr) -> Table:
+        """The rows for which a condition is true: SQL, or an expression as of streams, such as `col("price") > 3`."""
+        return self._computed("where", (condition,), "SELECT * FROM this WHERE {}")
 
     def distinct(self) -> Table:
         """The different rows."""
@@ -178,9 +185,9 @@ class Table:
         """
         return self._asked(f"SELECT * FROM this ORDER BY {_listed(items, 'first')} LIMIT {count}")
 
-    def add_columns(self, *items: str) -> Table:
+    def add_columns(self, *items: str | Expr) -> Table:
         """The table with further columns behind its own; items as of `select`."""
-        return self._asked(f"SELECT *, {_listed(items, 'add_columns')} FROM this")
+        return self._computed("add_columns", items, "SELECT *, {} FROM this")
 
     def drop_columns(self, *names: str) -> Table:
         """The table without some columns.
@@ -205,6 +212,18 @@ class Table:
     def insert_into(self, name: str) -> None:
         """Add a sink to the program: the rows go into a table of the catalog, as INSERT INTO writes them."""
         self._environment.insert(name, self._plan)
+
+    def _computed(self, verb: str, items: Sequence[str | Expr], query: str) -> Table:
+        """A query with items in the place of `{}`, which are SQL or expressions as of streams."""
+        texts = [item for item in items if isinstance(item, str)]
+        if len(texts) == len(items):
+            return self._asked(query.format(_listed(texts, verb)))
+        from penstock.tables.column_expressions import written
+
+        functions: dict[str, UserFunction] = {}
+        found = written(verb, items, self.columns, functions)
+        given = [text if name is None or verb == "where" else f"{text} AS `{name}`" for text, name in found]
+        return self._environment.queried(query.format(", ".join(given)), {"this": self._plan}, functions)
 
     def _asked(self, query: str, other: Table | None = None) -> Table:
         tables = {"this": self._plan}
