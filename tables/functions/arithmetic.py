@@ -170,8 +170,12 @@ def _whole(mode: str) -> s.Evaluate:
         kind = call.types[0].kind
         if kind in t.INTEGERS or kind is Kind.NULL:
             return call.columns[0]
-        rounded = pc.round(call.columns[0], ndigits=0, round_mode=mode)
-        return decimals.rescaled(rounded, call.result) if kind is Kind.DECIMAL else rounded
+        column = call.columns[0]
+        if kind is not Kind.DECIMAL:
+            return pc.round(column, ndigits=0, round_mode=mode)
+        # The result may have a digit more than the number.
+        wide = column.cast(pa.decimal128(t.MAX_PRECISION, call.types[0].scale))
+        return decimals.rescaled(pc.round(wide, ndigits=0, round_mode=mode), call.result)
 
     return evaluate
 
