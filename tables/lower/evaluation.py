@@ -189,6 +189,8 @@ class Evaluation:
         order, end = np.empty(self.rows, np.int64), 0
         for condition, value in (*conditional.branches, (None, conditional.default)):
             rows = np.flatnonzero(rest if condition is None else self._fulfil(condition, rest))
+            if 0 < len(rows) == self.rows:
+                return self.value(value).cast(kind)
             if len(rows):
                 values, numbers = self._of_rows(value, rows)
                 pieces.append(values.cast(kind))
