@@ -25,10 +25,6 @@ from penstock.connectors.records.kept import ERROR_COLUMN, with_kept
 from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import BadRowError, RecordError
 
-_QUOTE: Final = pa.scalar(b'"', pa.large_binary())
-_EMPTY: Final = pa.scalar(b"", pa.large_binary())
-_LINE_END: Final = pa.scalar(b"\n", pa.large_binary())
-_COMMA: Final = pa.scalar(b",", pa.large_binary())
 _AT_ONCE: Final = 10_000
 
 
@@ -160,13 +156,13 @@ def _batch(good: pa.RecordBatch, bad: Mapping[int, tuple[str, bytes]], count: in
 
 def _records(fields: pa.RecordBatch) -> pa.LargeBinaryArray:
     """Each row as a line of CSV: what is null stands bare, everything else in quotes."""
+    # Not among the module's constants: Arrow loads pandas with the first scalar, before any program could prevent it.
+    quote, empty, comma, line_end = (pa.scalar(text, pa.large_binary()) for text in (b'"', b"", b",", b"\n"))
     quoted = [
-        pc.coalesce(
-            pc.binary_join_element_wise(_QUOTE, pc.replace_substring(column, '"', '""'), _QUOTE, _EMPTY), _EMPTY
-        )
+        pc.coalesce(pc.binary_join_element_wise(quote, pc.replace_substring(column, '"', '""'), quote, empty), empty)
         for column in fields.columns
     ]
-    return pc.binary_join_element_wise(pc.binary_join_element_wise(*quoted, _COMMA), _LINE_END, _EMPTY)
+    return pc.binary_join_element_wise(pc.binary_join_element_wise(*quoted, comma), line_end, empty)
 
 
 def _line(fields: pa.RecordBatch, index: int, form: CsvForm) -> bytes:

@@ -38,5 +38,6 @@ def test_pandas_is_loaded_when_it_is_used(between: str) -> None:
 def test_the_modules_of_processes_and_programs_leave_pandas_to_who_uses_it() -> None:
     modules = ("subtask", "job_manager", "client")
     imports = "".join(f"import penstock.actors.{module}\n" for module in modules)
-    script = f"{imports}import penstock.environment, sys; assert 'pandas' not in sys.modules"
+    imports += "import penstock.connectors.files.source, penstock.environment, sys\n"
+    script = f"{imports}assert 'pandas' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True)
