@@ -11,6 +11,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -35,6 +36,15 @@ _BUCKET = "s3://machines"
 _S3_PORT, _REDIS_PORT = 5555, 5556
 _ROWS = 20_000
 _KILLS = 5
+_ORDERS = f"""
+import penstock as ps
+from penstock import DataGenSource, RandomInt
+
+def flow(env):
+    rows = env.from_source(DataGenSource({{"k": RandomInt(0, 20)}}, rows=None, rate=200.0)).uid("numbers")
+    counts = rows.key_by("k").aggregate(n=ps.count()).uid("counts")
+    counts.sink_to(ps.FileSink("{_BUCKET}/by-hand/out", "json", mode="append")).uid("out")
+"""
 
 
 def noticed(network: Network, folder: Path) -> None:
@@ -126,11 +136,59 @@ def _chaos(network: Network, *options: str) -> dict[str, Any]:
     return {**json.loads(done.stdout), "code": done.returncode}
 
 
+def by_hand(network: Network, folder: Path) -> None:
+    """docs/deployment.md's commands for a cluster of one's own: the job is rescaled, drained, stopped, and resumes."""
+    lost = network.start_node()
+    network.start_node()
+    (folder / "orders.py").write_text(_ORDERS)
+    text = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^penstock (run -d --resume-if-any (?:.*\\\n)*.*)$", text, re.MULTILINE)
+    run = line.replace("\\\n", " ").replace("s3://my-bucket", f"{_BUCKET}/by-hand").split()
+    began = _penstock(folder, *run, f"-Dexecution.checkpointing.savepoint-dir={_BUCKET}/by-hand/savepoints")
+    assert began["code"] == 0, began
+    running = _until_running(folder, began["name"])
+    assert began["name"] in [one["name"] for one in _penstock(folder, "list")["answer"]]
+    again = _penstock(folder, *run)
+    assert (again["code"], "is running already" in again["error"]["message"]) == (1, True), again
+    rescaled = _penstock(folder, "rescale", "orders", "counts=1")
+    assert rescaled["changed"], rescaled
+    node = next(one["NodeID"] for one in ray.nodes() if one["NodeManagerAddress"] == lost.host)
+    drained = _penstock(folder, "drain", "--node", node[:12], "--wait", "--timeout", "110s")
+    assert drained["code"] == 0, drained
+    info = _penstock(folder, "info", "orders")
+    assert (info["restarts"], info["started_ms"]) == (0, running["started_ms"]), info
+    assert not {one["pid"] for task in info["tasks"] for one in task["subtasks"]} & set(lost.pids()), info
+    stopped = _penstock(folder, "stop", "orders")
+    assert stopped["code"] == 0, stopped
+    assert _penstock(folder, *run, f"-Dexecution.checkpointing.savepoint-dir={_BUCKET}/by-hand/savepoints")["code"] == 0
+    resumed = _until_running(folder, "orders")
+    assert resumed["checkpoints"]["restored_url"] == stopped["savepoint"]
+
+
+def _until_running(folder: Path, job: str) -> dict[str, Any]:
+    while True:
+        info = _penstock(folder, "info", job)
+        assert info["code"] == 0, info
+        if info["status"] == JobStatus.RUNNING.value:
+            return info
+        time.sleep(0.5)
+
+
+def _penstock(folder: Path, *words: str) -> dict[str, Any]:
+    """A command, as a user types it on this machine: its answer, and its exit code."""
+    program = [sys.executable, "-c", "from penstock.console.main import main; main()", *words, "--json"]
+    done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert done.stdout[:1] in ("{", "["), done.stderr
+    answer = json.loads(done.stdout)
+    return {**(answer if isinstance(answer, dict) else {"answer": answer}), "code": done.returncode}
+
+
 CASES: Mapping[str, Callable[[Network, Path], None]] = {
     "noticed": noticed,
     "partitioned": partitioned,
     "headless": headless,
     "shaken": shaken,
+    "by_hand": by_hand,
 }
 
 
@@ -145,6 +203,8 @@ def main() -> None:
             network.start_head(_tables(network))
             network.start_node(here, cpus=0)
             # By itself it takes the first node that it finds on this disk for its own, and would be lost with the head.
+            # What `ray start` writes for the commands of a machine is on the disk that all share.
+            os.environ["RAY_ADDRESS"] = network.address
             ray.init(address=network.address, _node_ip_address=here.host, log_to_driver=False)
             try:
                 for line in sys.stdin:

@@ -30,6 +30,9 @@ def machines() -> Iterator[Cases]:
         pytest.param("noticed", marks=pytest.mark.long("tests/actors/test_lifeline.py: what notices it")),
         pytest.param("headless", marks=pytest.mark.long("managers that are lost: tests/actors/test_job_manager.py")),
         pytest.param("shaken", marks=pytest.mark.long("tests/chaos/test_seeded.py: the command, on one machine")),
+        pytest.param(
+            "by_hand", marks=pytest.mark.long("tests/console/test_jobs.py: the same commands, on one machine")
+        ),
     ],
 )
 def test_on_several_machines(case: str, machines: Cases, tmp_path: Path) -> None:
