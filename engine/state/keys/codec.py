@@ -328,6 +328,6 @@ def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """The array with room for `size` values at least; the new ones are 0."""
     if size <= len(array):
         return array
-    bigger = np.zeros(max(size, 2 * len(array)), array.dtype)
+    bigger = np.zeros((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
     bigger[: len(array)] = array
     return bigger

@@ -31,6 +31,7 @@ from penstock.engine.state.keys.codec import (
     words_of,
 )
 from penstock.engine.state.keys.groups import hash_columns
+from penstock.engine.state.keys.hash_tables import MOST_WORDS, WordRowTable, new_rows, with_room
 
 Slots = npt.NDArray[np.int64]
 
@@ -45,8 +46,6 @@ _EARNED: Final = 65_536
 """A dict that was asked for so many rows, in larger batches, has taken about as long as the import."""
 _MANY: Final = 1_000_000
 """From here on a dict takes too much memory, whatever the batches are."""
-_MIN_ROWS: Final = 16_384
-_UNUSED: Final = np.uint64(2**64 - 1)
 _MIN_DEAD_BYTES: Final = 1 << 20
 _KERNELS: Final = "penstock.engine.state.keys.index_kernel"
 _FIRST_ROW: Final = np.zeros(1, np.int64)
@@ -121,8 +120,11 @@ class KeyIndex:
     def search(self, columns: Sequence[pa.Array]) -> Search:
         """As `find`, to be followed by `enter`."""
         plain = self._plain(columns)
-        if isinstance(self._table, _DictTable) and self._outgrows_dict(len(plain[0]), 0):
-            self._compile()
+        if isinstance(self._table, _DictTable):
+            rows = len(plain[0])
+            self._asked += rows if rows > _TRICKLE else 0
+            if self._outgrows_dict(rows, 0):
+                self._compile()
         return self._search(plain)
 
     def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:
@@ -141,7 +143,7 @@ class KeyIndex:
 
     def lookup(self, columns: Sequence[pa.Array]) -> Slots:
         """The slot of each row's key; one not seen before gets a slot."""
-        search = self._search(self._plain(columns))
+        search = self.search(columns)
         slots: Slots = search.slots
         if slots.min(initial=0) < 0:
             self._give(search, slots < 0, slots)
@@ -171,9 +173,8 @@ class KeyIndex:
         self._pool.take(self._table.add(encoded, missing, self._pool.peek(len(missing)), slots))
 
     def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
-        self._asked += rows if rows > _TRICKLE else 0
+        has_earned = rows > _TRICKLE and (are_loaded() or self._asked >= _EARNED)
         keys = len(self) + new_keys
-        has_earned = rows > _TRICKLE and self._asked >= (_FEW if are_loaded() else _EARNED)
         return has_earned or (keys > _FEW and rows > _FEW) or keys > _MANY
 
     def remove(self, slots: Slots) -> None:
@@ -255,9 +256,13 @@ class KeyIndex:
         slots = self._pool.taken()
         slots = slots[slots != self._null_slot]
         columns = self._table.take(slots, self._types, self._all)()
-        is_single_word = len(self._types) == 1 and is_word(self._types[0])
-        self._table = _WordTable() if is_single_word else _ByteTable(self._hash_rows)
+        self._table = self._compiled()
         self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
+
+    def _compiled(self) -> _Table:
+        if len(self._types) > MOST_WORDS or not all(map(is_word, self._types)):
+            return _ByteTable(self._hash_rows)
+        return _WordTable() if len(self._types) == 1 else WordRowTable(len(self._types))
 
 
 def are_loaded() -> bool:
@@ -312,24 +317,6 @@ class _SlotPool:
 
     def are_taken(self, slots: Slots) -> npt.NDArray[np.bool_]:
         return self._taken[slots]
-
-
-def _new_rows(keys: int) -> npt.NDArray[np.uint64]:
-    """An empty hash table with room for `keys` keys, half of its rows unused."""
-    rows = np.empty((max(_MIN_ROWS, 1 << (2 * keys).bit_length()), 2), np.uint64)
-    rows[:, 1] = _UNUSED
-    return rows
-
-
-def _with_room(rows: npt.NDArray[np.uint64], keys: int) -> npt.NDArray[np.uint64]:
-    """The hash table, or a larger copy of it, with room for `keys` keys."""
-    from penstock.engine.state.keys.index_kernel import rehash
-
-    if 2 * keys <= len(rows):
-        return rows
-    larger = _new_rows(keys)
-    rehash(rows, larger)
-    return larger
 
 
 class _Table(Protocol):
@@ -421,7 +408,7 @@ class _WordTable:
     """One column whose values are words of 64 bits: equal codes are equal keys."""
 
     def __init__(self) -> None:
-        self._rows = _new_rows(0)
+        self._rows = new_rows(0)
         self._count = 0
         self._words = np.zeros(0, np.uint64)
 
@@ -450,7 +437,7 @@ class _WordTable:
     def add(self, encoded: tuple[Any, Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
         from penstock.engine.state.keys.index_kernel import find_words
 
-        self._rows = _with_room(self._rows, self._count + len(rows))
+        self._rows = with_room(self._rows, self._count + len(rows))
         used = find_words(self._rows, encoded[1], rows, fresh, slots)
         self._count += used
         if used:
@@ -478,7 +465,7 @@ class _ByteTable:
 
     def __init__(self, hash_rows: Callable[[Sequence[pa.Array]], Slots]) -> None:
         self._hash_rows = hash_rows
-        self._rows = _new_rows(0)
+        self._rows = new_rows(0)
         self._count = 0
         self._codes = np.zeros(0, np.uint64)
         self._starts = np.zeros(0, np.int64)
@@ -505,7 +492,7 @@ class _ByteTable:
 
     def add(self, encoded: tuple[Packed, Any], rows: Slots, fresh: Slots, slots: Slots) -> int:
         packed, codes = encoded
-        self._rows = _with_room(self._rows, self._count + len(rows))
+        self._rows = with_room(self._rows, self._count + len(rows))
         more = int((packed.offsets[rows + 1] - packed.offsets[rows]).sum())
         self._arena = grown(self._arena, self._end + more)
         end = int(fresh.max(initial=-1)) + 1

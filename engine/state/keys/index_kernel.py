@@ -72,6 +72,59 @@ def find_words(table: Words, codes: Words, rows: Ints, fresh: Ints, slots: Ints)
 
 
 @compile_cached
+def word_row_codes(rows: Words, out: Words) -> None:
+    """A code for each row of words, which others may have too."""
+    for row in range(rows.shape[0]):
+        code = _U(0)
+        for column in range(rows.shape[1]):
+            code = (code ^ rows[row, column]) * _M1
+            code ^= code >> _SHIFT
+        code *= _M2
+        out[row] = code ^ (code >> _SHIFT)
+
+
+@compile_cached
+def find_word_rows(table: Words, codes: Words, rows: Ints, fresh: Ints, slots: Ints, words: Words, held: Words) -> int:
+    """As `find_words`, for keys that are rows of words: equal codes do not make them equal.
+
+    Args:
+        table, codes, rows, fresh, slots: as for `find_words`.
+        words: the key of each row.
+        held: the key of each slot; new keys are written there.
+
+    Returns:
+        How many of `fresh` were taken.
+    """
+    mask, used = _U(table.shape[0] - 1), 0
+    for index in range(len(rows)):
+        row = rows[index]
+        code = codes[row]
+        place = code & mask
+        found = False
+        while table[place, 1] != EMPTY:
+            if table[place, 0] == code:
+                slot = np.int64(table[place, 1])
+                column = 0
+                while column < words.shape[1] and held[slot, column] == words[row, column]:
+                    column += 1
+                if column == words.shape[1]:
+                    slots[row], found = slot, True
+                    break
+            place = (place + _U(1)) & mask
+        if found:
+            continue
+        if used == len(fresh):
+            slots[row] = -1
+            continue
+        slot = fresh[used]
+        used += 1
+        table[place, 0], table[place, 1] = code, _U(slot)
+        slots[row] = slot
+        held[slot] = words[row]
+    return used
+
+
+@compile_cached
 def find_bytes(
     table: Words,
     codes: Words,

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.state.keys import hash_tables
 from penstock.engine.state.keys import index as module
 from penstock.engine.state.keys.index import KeyIndex, Slots
 from tests.draws import drawn
@@ -30,6 +31,7 @@ KINDS: list[tuple[list[pa.DataType], list[Any]]] = [
     ([pa.binary()], [(b"a",), (b"",)]),
     ([pa.binary(2)], [(b"ab",), (b"cd",)]),
     ([pa.decimal128(10, 2)], [(Decimal("1.50"),), (Decimal("-1.50"),)]),
+    ([pa.int64(), pa.bool_()], [(0, False), (0, None), (None, False), (1, True), (-1, True), (None, True)]),
     ([pa.int64(), pa.string()], [(1, "a"), (1, "b"), (2, "a"), (None, "a"), (1, None), (1, "")]),
     ([pa.string(), pa.string()], [("a", "bc"), ("ab", "c"), ("abc", ""), ("", "abc"), (None, ""), ("", None)]),
     ([pa.int8(), pa.decimal128(5, 1), pa.bool_()], [(1, Decimal("1.5"), True), (1, None, True), (None, None, False)]),
@@ -39,6 +41,11 @@ KINDS: list[tuple[list[pa.DataType], list[Any]]] = [
 def same_hash(columns: Sequence[pa.Array]) -> Slots:
     """The worst hash there is."""
     return np.zeros(len(columns[0]), np.int64)
+
+
+def same_code(table: hash_tables.WordRowTable, words: hash_tables.Words) -> hash_tables.Words:
+    """The worst codes there are of rows of words."""
+    return np.zeros(len(words), np.uint64)
 
 
 def find_one(index: KeyIndex, key: tuple[Any, ...], kinds: Sequence[pa.DataType]) -> int:
@@ -58,7 +65,10 @@ def lookup(index: KeyIndex, *columns: pa.Array) -> list[int]:
 def index(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> KeyIndex:
     if request.param != "dict":
         monkeypatch.setattr(module, "_FEW", 0)
-    return KeyIndex(same_hash) if request.param == "colliding" else KeyIndex()
+    if request.param != "colliding":
+        return KeyIndex()
+    monkeypatch.setattr(hash_tables.WordRowTable, "_codes", same_code)
+    return KeyIndex(same_hash)
 
 
 def test_keys_are_numbered_in_the_order_in_which_they_come(index: KeyIndex) -> None:
@@ -121,7 +131,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.lists(st.sampled_from(NAMES), max_s
 
 @pytest.mark.parametrize("few", [0, 3, 4, 4096], ids=["compiled", "on the way", "later", "dict"])
 @pytest.mark.parametrize("hash_rows", [None, same_hash], ids=["hashed", "colliding"])
-@pytest.mark.parametrize("width", [0, 1, 2], ids=["word", "text", "both"])
+@pytest.mark.parametrize("width", [0, 1, 2, 3], ids=["word", "text", "both", "words"])
 @settings(max_examples=drawn(10))
 @given(steps=STEPS)
 def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int, steps: list[Any]) -> None:
@@ -130,12 +140,16 @@ def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int,
     patch.setattr(module, "_TRICKLE", 1)
     patch.setattr(module, "_EARNED", 40)
     patch.setattr(module, "_MIN_DEAD_BYTES", 0)
-    patch.setattr(module, "_MIN_ROWS", 2)
+    patch.setattr(hash_tables, "_MIN_ROWS", 2)
+    patch.setattr(module, "are_loaded", lambda: False)
+    if hash_rows:
+        patch.setattr(hash_tables.WordRowTable, "_codes", same_code)
     index, model, most = KeyIndex(hash_rows or module.hash_columns), dict[Any, int](), 0
 
     def columns(names: list[Any]) -> list[pa.Array]:
         numbers = pa.array([None if name is None else NAMES.index(name) for name in names], pa.int64())
-        return [[numbers], [pa.array(names, pa.string())], [numbers, pa.array(names, pa.string())]][width]
+        texts, signs = pa.array(names, pa.string()), pa.array([name == "b" or None for name in names], pa.bool_())
+        return [[numbers], [texts], [numbers, texts], [signs, numbers]][width]
 
     try:
         for adds, names in steps:
