@@ -64,6 +64,19 @@ def distinct_of(columns: Sequence[pa.Array]) -> tuple[_Int64s, list[pa.Array]]:
     return groups.ids, [column.take(pa.array(first)) for column in columns]
 
 
+def first_places(numbers: _Int64s) -> _Int64s:
+    """Where each number comes first, ascending.
+
+    Example:
+        >>> first_places(np.array([7, 5, 7, 6])).tolist()
+        [0, 1, 3]
+    """
+    dense = dense_numbers(numbers, DENSE) if len(numbers) else None
+    if dense is None:
+        return np.sort(np.unique(numbers, return_index=True)[1])
+    return _counted(*dense[:2])[1]
+
+
 def dense_integers(column: pa.Array, times: int) -> tuple[_Int64s, int] | None:
     """The values of a column of integers by which a table can be addressed, in the place of hashing them.
 

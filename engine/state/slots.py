@@ -121,6 +121,13 @@ class SlotColumn:
             self._values[slots] = (floats.fill_null(0) if values.null_count else floats).to_numpy()
         self._valid[slots] = True if values.null_count == 0 else values.is_valid().to_numpy(zero_copy_only=False)
 
+    def increase(self, slots: Slots, amounts: npt.NDArray[np.int64]) -> None:
+        """Add to the integers at `slots`, which may repeat; where none was set, to 0."""
+        self._reserve(slots)
+        self._values[slots[~self._valid[slots]]] = 0
+        self._valid[slots] = True
+        np.add.at(self._values.view(np.int64), slots, amounts)
+
     def clear(self, slots: Slots) -> None:
         """Hold nothing at `slots`."""
         self._reserve(slots)

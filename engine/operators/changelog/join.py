@@ -23,7 +23,7 @@ from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated
+from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated, weights
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
@@ -188,12 +188,14 @@ class _Meetings:
         places: numbers of rows among `slots`.
         slots: of the other side's rows with the keys of the batch.
         counts: how often each of them is there.
+        joined: the pairs, where a condition has looked at them.
     """
 
     rows: Int64s
     places: Int64s
     slots: Int64s
     counts: Int64s
+    joined: pa.RecordBatch | None
 
 
 class ChangelogJoin(Operator):
@@ -216,7 +218,9 @@ class ChangelogJoin(Operator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         side, result = input_index, _Result()
-        delta = consolidated(batch.with_data(conformed(batch.data, self._schemas[side])))
+        rows = conformed(batch.data, self._schemas[side])
+        # Rows that only come need not differ.
+        delta = Delta(rows, weights(batch)) if self._only_comes(side) else consolidated(batch.with_data(rows))
         can_meet = self._can_meet(side, delta.rows)
         if not can_meet.all():
             self._say_own(side, delta.filter(~can_meet), np.zeros(int((~can_meet).sum()), np.int64), result)
@@ -226,6 +230,9 @@ class ChangelogJoin(Operator):
         said = self._said(result)
         if said is not None:
             out.collect(said)
+
+    def _only_comes(self, side: int) -> bool:
+        return self._sides[side].takes is ChangelogMode.APPEND
 
     def _said(self, result: _Result) -> Batch | None:
         if not result.rows:
@@ -248,34 +255,38 @@ class ChangelogJoin(Operator):
         keys, identity = ([delta.rows.column(name) for name in schema.names] for schema in self._sides[side].layout)
         own = self._states.begin(_NAMES[side], keys, identity)
         other = self._states.begin(_NAMES[1 - side], keys)
-        search = own.rows.search(keys, identity)
-        found = search.slots
-        before = np.zeros(len(delta), np.int64)
-        before[found >= 0] = own.rows.numbers(found[found >= 0], _COUNT)
-        # A row that is not there (its time to live was over) cannot be deleted.
-        weights = np.maximum(delta.weights, -before)
+        search = None
+        if not self._only_comes(side):
+            search = own.rows.search(keys, identity)
+            before = _counts(own, search)
+            # A row that is not there (its time to live was over) cannot be deleted.
+            delta = replace(delta, weights=np.maximum(delta.weights, -before))
         meetings = self._meetings(side, delta.rows, keys, other)
         if self._spec.kind.pairs:
-            self._say_pairs(side, delta.rows, weights, other, meetings, result)
+            self._say_pairs(side, delta, other, meetings, result)
         if self._spec.kind.counts_matches(1 - side):
-            self._change_other(side, weights, other, meetings, result)
+            self._change_other(side, delta.weights, other, meetings, result)
         matches = np.zeros(len(delta), np.int64)
         np.add.at(matches, meetings.rows, meetings.counts[meetings.places])
-        self._say_own(side, replace(delta, weights=weights), matches, result)
-        self._keep(side, own, search, [*keys, *identity], before + weights, matches)
+        self._say_own(side, delta, matches, result)
+        if search is None:
+            self._take_in(side, own, keys, identity, matches)
+        else:
+            self._keep(side, own, search, [*keys, *identity], before + delta.weights, matches)
         self._states.end()
 
     def _meetings(self, side: int, rows: pa.RecordBatch, keys: list[pa.Array], other: RowState) -> _Meetings:
         numbers, distinct = distinct_keys(keys, rows.num_rows)
         of, slots = other.rows.of_keys(distinct)
-        begins, ends = (np.searchsorted(of, numbers, end) for end in ("left", "right"))
-        lengths = ends - begins
+        of_keys = np.bincount(of, minlength=int(numbers.max()) + 1)
+        begins, lengths = (np.cumsum(of_keys) - of_keys)[numbers], of_keys[numbers]
         pairs, places = np.repeat(np.arange(len(numbers)), lengths), positions(begins, lengths)
+        joined = None
         if self._spec.condition is not None and len(pairs):
             joined = self._joined(side, rows, pairs, other, slots[places])
             meets = self._spec.condition(joined).fill_null(False).to_numpy(zero_copy_only=False)
-            pairs, places = pairs[meets], places[meets]
-        return _Meetings(pairs, places, slots, other.rows.numbers(slots, _COUNT))
+            pairs, places, joined = pairs[meets], places[meets], _filtered(joined, meets)
+        return _Meetings(pairs, places, slots, other.rows.numbers(slots, _COUNT), joined)
 
     def _joined(
         self, side: int, rows: pa.RecordBatch, numbers: Int64s, other: RowState, slots: Int64s
@@ -288,19 +299,15 @@ class ChangelogJoin(Operator):
             [*left.columns, *right.columns], schema=pa.schema([*self._schemas[LEFT], *self._schemas[RIGHT]])
         )
 
-    def _say_pairs(
-        self,
-        side: int,
-        rows: pa.RecordBatch,
-        weights: Int64s,
-        other: RowState,
-        meetings: _Meetings,
-        result: _Result,
-    ) -> None:
-        of_pairs = weights[meetings.rows] * meetings.counts[meetings.places]
+    def _say_pairs(self, side: int, delta: Delta, other: RowState, meetings: _Meetings, result: _Result) -> None:
+        of_pairs = delta.weights[meetings.rows] * meetings.counts[meetings.places]
         said = of_pairs != 0
-        numbers, slots = meetings.rows[said], meetings.slots[meetings.places[said]]
-        result.add(self._joined(side, rows, numbers, other, slots), of_pairs[said])
+        if meetings.joined is not None:
+            joined = _filtered(meetings.joined, said)
+        else:
+            numbers, slots = meetings.rows[said], meetings.slots[meetings.places[said]]
+            joined = self._joined(side, delta.rows, numbers, other, slots)
+        result.add(joined, of_pairs[said])
 
     def _change_other(self, side: int, weights: Int64s, other: RowState, meetings: _Meetings, result: _Result) -> None:
         """Count what the other side's rows meet now, and say which of them came to meet something, or nothing."""
@@ -343,6 +350,15 @@ class ChangelogJoin(Operator):
             columns = [*rows.columns, *nulls] if side == LEFT else [*nulls, *rows.columns]
             result.add(pa.RecordBatch.from_arrays(columns, schema=self._spec.schema), alone)
 
+    def _take_in(
+        self, side: int, own: RowState, keys: list[pa.Array], identity: list[pa.Array], matches: Int64s
+    ) -> None:
+        """Keep rows that only come, in one step."""
+        slots, _ = own.add(keys, identity)
+        own.increase(slots, _COUNT, np.ones(len(slots), np.int64))
+        if self._spec.kind.counts_matches(side):
+            own.write(slots, _MATCHES, matches)
+
     def _keep(
         self,
         side: int,
@@ -368,3 +384,15 @@ class ChangelogJoin(Operator):
 
     def close(self) -> None:
         self._states.close()
+
+
+def _counts(state: RowState, search: Search) -> Int64s:
+    """How often each row is there that was searched for."""
+    held = search.slots >= 0
+    counts = np.zeros(len(held), np.int64)
+    counts[held] = state.rows.numbers(search.slots[held], _COUNT)
+    return counts
+
+
+def _filtered(rows: pa.RecordBatch, mask: Mask) -> pa.RecordBatch:
+    return rows if mask.all() else rows.filter(pa.array(mask))

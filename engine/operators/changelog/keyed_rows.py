@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.operators.changelog.chains import Chains
+from penstock.engine.row_numbers import first_places
 from penstock.engine.state.keys.codec import grown
 from penstock.engine.state.keys.identity import coded_columns, decoded, is_reversible
 from penstock.engine.state.keys.index import KeyIndex, Search
@@ -120,15 +121,22 @@ class KeyedRows:
     def add(
         self, keys: Sequence[pa.Array], identity: Sequence[pa.Array] = (), *, now: int | None = None
     ) -> tuple[Int64s, Mask]:
-        """The slot of each of these rows, which all differ, and whether it is new; new rows have no values yet.
+        """The slot of each of these rows, and whether it is new; new rows have no values yet.
 
         Args:
             keys, identity: columns; none of either is one row, that of a global aggregate.
             now: the time (int64 ms) at which they are written; None where `set_times` is to follow.
         """
-        search = self.search(keys, identity)
-        slots = self.enter(search, np.ones(len(search.slots), np.bool_), [*keys, *identity], now=now)
-        return slots, search.slots < 0
+        own, before = [*keys, *identity], len(self)
+        coded = coded_columns(own) or _ONLY_ROW
+        slots, is_new = self._index.place(coded)
+        new = np.flatnonzero(is_new)
+        if len(new) > len(self) - before:
+            new = new[first_places(slots[new])]
+        self._admit(slots[new], new, coded[: len(keys)], own)
+        if now is not None:
+            self.touch(slots, now)
+        return slots, is_new
 
     def enter(self, search: Search, chosen: Mask, own: Sequence[pa.Array], *, now: int | None = None) -> Int64s:
         """As `add`, of rows that were searched for: their slots.
@@ -141,18 +149,20 @@ class KeyedRows:
         """
         slots = self._index.enter(search, chosen)
         new = search.slots[chosen] < 0
-        if new.any():
-            self._admit(slots[new], chosen & (search.slots < 0), search.columns[: len(self.layout.keys)], own)
+        rows = np.flatnonzero(chosen & (search.slots < 0))
+        self._admit(slots[new], rows, search.columns[: len(self.layout.keys)], own)
         if now is not None:
             self.touch(slots, now)
         return slots
 
-    def _admit(self, slots: Int64s, rows: Mask, coded_keys: list[pa.Array], own: Sequence[pa.Array]) -> None:
-        mask = pa.array(rows)
+    def _admit(self, slots: Int64s, rows: Int64s, coded_keys: list[pa.Array], own: Sequence[pa.Array]) -> None:
+        """Hold the rows at some places of `own`, which all differ, at `slots`."""
+        if not len(rows):
+            return
         for name in self._stored_names:
-            self._columns[name].set(slots, own[self._own[name][0]].filter(mask))
+            self._columns[name].set(slots, _chosen(own[self._own[name][0]], rows))
         if self._has_chains:
-            self._chains.add(slots, self._groups.lookup([column.filter(mask) for column in coded_keys]))
+            self._chains.add(slots, self._groups.lookup([_chosen(column, rows) for column in coded_keys]))
 
     def of_keys(self, keys: Sequence[pa.Array]) -> tuple[Int64s, Int64s]:
         """All rows of some keys.
@@ -199,6 +209,10 @@ class KeyedRows:
     def write(self, slots: Int64s, name: str, values: pa.Array | Int64s) -> None:
         """Set a column of values at `slots`, each of them given once."""
         self._columns[name].set(slots, values if isinstance(values, pa.Array) else pa.array(values))
+
+    def increase(self, slots: Int64s, name: str, amounts: Int64s) -> None:
+        """Add to an int64 column's values at `slots`, which may repeat; where none was written, to 0."""
+        self._columns[name].increase(slots, amounts)
 
     def touch(self, slots: Int64s, now: int) -> None:
         """The rows at `slots` are written at time `now`."""
@@ -276,3 +290,8 @@ class KeyedRows:
             return pa.table(columns, schema=schema)
 
         return table
+
+
+def _chosen(column: pa.Array, rows: Int64s) -> pa.Array:
+    """The values at `rows`, ascending: all of them where there are as many."""
+    return column if len(rows) == len(column) else column.take(pa.array(rows))

@@ -111,6 +111,10 @@ class RowState:
         """Set a column of values of rows that were added, or renewed, in this batch."""
         self.rows.write(slots, name, values)
 
+    def increase(self, slots: Int64s, name: str, amounts: Int64s) -> None:
+        """Add to an int64 column of such rows, which may repeat; see `KeyedRows.increase`."""
+        self.rows.increase(slots, name, amounts)
+
     def renew(self, slots: Int64s) -> None:
         """The rows at `slots` are written now."""
         self.rows.touch(slots, self._now)

@@ -119,13 +119,17 @@ class KeyIndex:
 
     def search(self, columns: Sequence[pa.Array]) -> Search:
         """As `find`, to be followed by `enter`."""
+        return self._search(self._asked_for(columns, 0))
+
+    def _asked_for(self, columns: Sequence[pa.Array], new_keys: int) -> list[pa.Array]:
+        """The columns in the types that are held, which may have outgrown a dict."""
         plain = self._plain(columns)
         if isinstance(self._table, _DictTable):
             rows = len(plain[0])
             self._asked += rows if rows > _TRICKLE else 0
-            if self._outgrows_dict(rows, 0):
+            if self._outgrows_dict(rows, new_keys):
                 self._compile()
-        return self._search(plain)
+        return plain
 
     def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:
         """The slot of one key, or -1: as `find`, but without arrays where the key's types allow it.
@@ -148,6 +152,18 @@ class KeyIndex:
         if slots.min(initial=0) < 0:
             self._give(search, slots < 0, slots)
         return slots
+
+    def place(self, columns: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        """As `lookup`, in one step where most keys are new; and whether each row's key had no slot before."""
+        plain = self._asked_for(columns, len(columns[0]))
+        if _all_null(plain).any():
+            search = self._search(plain)
+            return self.enter(search, np.ones(len(search.slots), np.bool_)), search.slots < 0
+        slots = np.empty(len(plain[0]), np.int64)
+        used = self._table.add(self._table.encode(plain), np.arange(len(slots)), self._pool.peek(len(slots)), slots)
+        is_new = ~self._pool.are_taken(slots)
+        self._pool.take(used)
+        return slots, is_new
 
     def enter(self, search: Search, rows: npt.NDArray[np.bool_]) -> Slots:
         """The slots of some of the rows that were searched for; those that had none get one."""
@@ -316,6 +332,7 @@ class _SlotPool:
         return np.flatnonzero(self._taken)
 
     def are_taken(self, slots: Slots) -> npt.NDArray[np.bool_]:
+        self._taken = grown(self._taken, int(slots.max(initial=-1)) + 1)
         return self._taken[slots]
 
 

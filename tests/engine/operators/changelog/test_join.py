@@ -104,6 +104,27 @@ def test_of_rows_that_stay_the_result_stays(script: list[tuple[int, list[Change]
     assert {change for change, _ in join.log} <= {"+I"}
 
 
+@pytest.mark.parametrize("kind", list(JoinKind))
+@settings(max_examples=drawn(8))
+@given(script=scripts(deletes=False), restart_at=st.integers(0, 8), has_condition=st.booleans())
+def test_rows_that_only_come_count_as_often_as_they_come(
+    kind: JoinKind, script: list[tuple[int, list[Change]]], restart_at: int, has_condition: bool
+) -> None:
+    on = "l.k = r.id AND l.v < r.u" if has_condition else "l.k = r.id"
+    condition = below if has_condition else None
+    join = ChangelogJob(spec(kind, condition=condition, takes=ChangelogMode.APPEND), [LEFT, RIGHT], 2)
+    check(join, script, sql(kind, on), restart_at, "heap")
+
+
+@pytest.mark.parametrize("kind", list(JoinKind))
+def test_a_row_that_comes_several_times_in_and_between_batches_meets_as_often(kind: JoinKind) -> None:
+    one, other, third = ("+I", (0, 0.5, 0)), ("+I", (0, None, 1)), ("+I", (1, None, 1))
+    met = ("+I", ("a", 0, 2))
+    script = [(0, [one, other, one, third]), (1, [met]), (0, [one, third, third]), (1, [met, met])]
+    join = ChangelogJob(spec(kind, takes=ChangelogMode.APPEND), [LEFT, RIGHT], 2)
+    check(join, script, sql(kind, "l.k = r.id"), 3, "heap")
+
+
 @settings(max_examples=drawn(8))
 @given(scripts())
 def test_without_keys_all_rows_meet(script: list[tuple[int, list[Change]]]) -> None:

@@ -154,7 +154,9 @@ def test_an_index_is_a_dict_with_few_slots(few: int, hash_rows: Any, width: int,
     try:
         for adds, names in steps:
             if adds:
-                for name, slot in zip(names, index.lookup(columns(names)).tolist(), strict=True):
+                slots, is_new = index.place(columns(names)) if len(names) > 1 else (index.lookup(columns(names)), None)
+                assert is_new is None or is_new.tolist() == [name not in model for name in names]
+                for name, slot in zip(names, slots.tolist(), strict=True):
                     assert model.setdefault(name, slot) == slot
             else:
                 gone = [model.pop(name) for name in dict.fromkeys(names) if name in model]
