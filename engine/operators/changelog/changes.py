@@ -19,6 +19,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.codec import is_word, perhaps_alike, words_of
 from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.keys.numbering import row_numbers
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -52,8 +53,7 @@ def row_codes(rows: pa.RecordBatch) -> Int64s:
     """A number for each row, from 0 in order of first occurrence: the same exactly where rows are not distinct."""
     if rows.num_columns == 0:
         return np.zeros(rows.num_rows, np.int64)
-    numbers, _ = distinct_of(coded_columns(rows.columns))
-    return numbers
+    return row_numbers(coded_columns(rows.columns))
 
 
 def summed(rows: pa.RecordBatch, signs: Int64s) -> Delta:
@@ -122,12 +122,15 @@ def difference(
     return changelog_of(summed(rows, signs), key, emits)
 
 
-def changelog_of(delta: Delta, key: Sequence[str] | None, emits: ChangelogMode) -> Batch | None:
+def changelog_of(
+    delta: Delta, key: Sequence[str] | None, emits: ChangelogMode, codes: Int64s | None = None
+) -> Batch | None:
     """The changelog that says `delta`: first what goes, then what comes; an update's two rows stand together.
 
     Args:
         delta: changes of a set of rows.
         key, emits: as for `difference`.
+        codes: numbers from 0 that tell the keys of the rows apart; None: they are not known.
     """
     if not len(delta):
         return None
@@ -137,8 +140,9 @@ def changelog_of(delta: Delta, key: Sequence[str] | None, emits: ChangelogMode) 
     if key is None or not len(goes) or not len(comes):
         kinds = np.repeat(np.array([RowKind.DELETE, RowKind.INSERT], np.int8), [len(goes), len(comes)])
         return _chosen(delta.rows, np.concatenate([goes, comes]), kinds)
-    codes = row_codes(delta.rows.select(list(key))) if key else np.zeros(len(delta), np.int64)
-    partner = np.full(len(codes), -1)
+    if codes is None:
+        codes = row_codes(delta.rows.select(list(key))) if key else np.zeros(len(delta), np.int64)
+    partner = np.full(int(codes.max()) + 1, -1)
     partner[codes[comes]] = comes
     new_row = partner[codes[goes]]
     is_update = new_row >= 0

@@ -12,8 +12,8 @@ from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.changelog import APPEND_ONLY, WITH_BEFORE_IMAGES, ChangelogMode
 from penstock.engine.elements import Batch, with_types
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.identity import coded_columns
+from penstock.engine.state.keys.numbering import row_numbers
 
 
 def plain_columns(schema: pa.Schema) -> pa.Schema:
@@ -56,7 +56,7 @@ def distinct_keys(keys: list[pa.Array], rows: int) -> tuple[npt.NDArray[np.int64
     """
     if not keys:
         return np.zeros(rows, np.int64), []
-    numbers, _ = distinct_of(coded_columns(keys))
+    numbers = row_numbers(coded_columns(keys))
     first = np.empty(int(numbers.max()) + 1, np.int64)
     first[numbers[::-1]] = np.arange(rows - 1, -1, -1)
     return numbers, [key.take(pa.array(first)) for key in keys]

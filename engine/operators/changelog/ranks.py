@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -110,13 +109,36 @@ def sorted_places(keys: list[Int64s]) -> Int64s:
     """
     if not len(keys[0]):
         return np.empty(0, np.int64)
-    lows = [int(key.min()) for key in keys]
-    spans = [int(key.max()) - low + 1 for key, low in zip(keys, lows, strict=True)]
-    if math.prod(spans) >= _WORD:
-        order: Int64s = np.lexsort(keys[::-1])
-        return order
-    # In one number a row they are sorted several times as fast.
-    packed = np.zeros(len(keys[0]), np.int64)
-    for key, low, span in zip(keys, lows, spans, strict=True):
+    rows = np.arange(len(keys[0]))
+    bits = len(rows).bit_length()
+    packed, count = _packed(keys, _WORD >> bits)
+    # In one number a row, with its place, they are sorted several times as fast.
+    ordered = np.sort((packed << bits) | rows)
+    order: Int64s = ordered & ((1 << bits) - 1)
+    if count < len(keys):
+        _sort_runs(order, packed, keys[count:])
+    return order
+
+
+def _packed(keys: list[Int64s], most: int) -> tuple[Int64s, int]:
+    """The first keys, as many as can be, in one number below `most`, and how many these are."""
+    packed, values = np.zeros(len(keys[0]), np.int64), 1
+    for count, key in enumerate(keys):
+        low = int(key.min())
+        span = int(key.max()) - low + 1
+        values *= span
+        if values > most:
+            return packed, count
         packed = packed * span + (key - low)
-    return np.argsort(packed)
+    return packed, len(keys)
+
+
+def _sort_runs(order: Int64s, packed: Int64s, keys: list[Int64s]) -> None:
+    """Put the places of equal numbers, which lie behind one another in `order`, in the order of more keys."""
+    is_same = np.diff(packed[order]) == 0
+    in_run = np.zeros(len(order), np.bool_)
+    in_run[1:] |= is_same
+    in_run[:-1] |= is_same
+    places = np.flatnonzero(in_run)
+    rows = order[places]
+    order[places] = rows[np.lexsort([*(key[rows] for key in reversed(keys)), packed[rows]])]

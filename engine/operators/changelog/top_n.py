@@ -28,6 +28,7 @@ from penstock.engine.operators.changelog.ranks import Order, sorted_places, with
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
+from penstock.engine.state.keys.numbering import row_numbers
 from penstock.engine.state.snapshot import OperatorSnapshot
 
 Int64s = npt.NDArray[np.int64]
@@ -236,9 +237,20 @@ class TopN(Operator):
             state.write(slots, NUMBER, numbers[entered])
         state.remove(contest.slots[free & ~stays])
         signs = np.repeat(np.array([-1, 1]), [was.num_rows, still.num_rows + came.num_rows])
-        return changelog_of(
-            Delta(pa.concat_batches([was, still, came]), signs), self._spec.result_key, self._spec.emits
-        )
+        of = [contest.of_held[moved], contest.of_held[moved & stays], contest.of_rows[entered]]
+        ranks = [contest.ranks_before[moved], contest.held_ranks[moved & stays], contest.ranks[entered]]
+        codes = self._key_codes(np.concatenate(of), np.concatenate(ranks))
+        delta = Delta(pa.concat_batches([was, still, came]), signs)
+        return changelog_of(delta, self._spec.result_key, self._spec.emits, codes)
+
+    def _key_codes(self, of: Int64s, ranks: Int64s) -> Int64s | None:
+        """Numbers that tell the keys of rows in the result apart, by their partitions and ranks."""
+        spec = self._spec
+        if spec.rank is not Rank.ROW_NUMBER:
+            return None
+        if spec.rank_column is not None:
+            return row_numbers([pa.array(of), pa.array(ranks)])
+        return of if spec.start == spec.end else None
 
     def _taken(self, state: RowState, taken: Turnover, numbers: Int64s) -> Batch | None:
         """Take in any rows: what has a rank before and behind them is compared."""

@@ -17,8 +17,8 @@ from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import rank_codes
 from penstock.engine.operators.changelog.row_states import RowState
-from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.identity import coded
+from penstock.engine.state.keys.numbering import row_numbers
 
 Int64s = npt.NDArray[np.int64]
 
@@ -52,7 +52,7 @@ class ValueCounts:
 
     def _merge(self, groups: GroupedRows) -> Values:
         came = groups.values(self._call)
-        numbers, _ = distinct_of([pa.array(came.of), coded(came.array)]) if len(came.of) else (came.of, [])
+        numbers = row_numbers([pa.array(came.of), coded(came.array)]) if len(came.of) else came.of
         count = int(numbers.max(initial=-1)) + 1
         net, first = np.zeros(count, np.int64), np.zeros(count, np.int64)
         np.add.at(net, numbers, came.signs)

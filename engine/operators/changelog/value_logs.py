@@ -14,8 +14,8 @@ from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState
-from penstock.engine.row_numbers import distinct_of
 from penstock.engine.state.keys.identity import coded
+from penstock.engine.state.keys.numbering import row_numbers
 
 Int64s = npt.NDArray[np.int64]
 
@@ -62,7 +62,7 @@ class ValueLog:
         of, values, slots = self._of_groups(groups.keys)
         every_of = np.concatenate([of, comes.of, goes.of])
         every = pa.concat_arrays([values, comes.array, goes.array])
-        codes, _ = distinct_of([pa.array(every_of), coded(every)])
+        codes = row_numbers([pa.array(every_of), coded(every)])
         there = len(of) + len(comes.of)
         going = np.bincount(codes[there:], minlength=int(codes.max()) + 1)
         order = np.argsort(codes[:there], kind="stable")
@@ -126,7 +126,7 @@ class LoggedValues:
 
 
 def _first_of_each(of: Int64s, values: pa.Array) -> tuple[Int64s, pa.Array]:
-    codes, _ = distinct_of([pa.array(of), coded(values)])
+    codes = row_numbers([pa.array(of), coded(values)])
     _, first = np.unique(codes, return_index=True)
     first = np.sort(first)
     return of[first], values.take(pa.array(first))

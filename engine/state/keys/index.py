@@ -94,7 +94,6 @@ class KeyIndex:
     def __init__(self, hash_rows: Callable[[Sequence[pa.Array]], Slots] = hash_columns) -> None:
         self._hash_rows = hash_rows
         self._types: list[pa.DataType] = []
-        self._all = range(0)
         self._table: _Table = _DictTable()
         self._pool = _SlotPool()
         self._null_slot = -1
@@ -119,17 +118,8 @@ class KeyIndex:
 
     def search(self, columns: Sequence[pa.Array]) -> Search:
         """As `find`, to be followed by `enter`."""
-        return self._search(self._asked_for(columns, 0))
-
-    def _asked_for(self, columns: Sequence[pa.Array], new_keys: int) -> list[pa.Array]:
-        """The columns in the types that are held, which may have outgrown a dict."""
-        plain = self._plain(columns)
-        if isinstance(self._table, _DictTable):
-            rows = len(plain[0])
-            self._asked += rows if rows > _TRICKLE else 0
-            if self._outgrows_dict(rows, new_keys):
-                self._compile()
-        return plain
+        self._ask(len(columns[0]))
+        return self._search(self._plain(columns))
 
     def find_one(self, key: Sequence[Any], columns: Callable[[], Sequence[pa.Array]]) -> int:
         """The slot of one key, or -1: as `find`, but without arrays where the key's types allow it.
@@ -147,7 +137,7 @@ class KeyIndex:
 
     def lookup(self, columns: Sequence[pa.Array]) -> Slots:
         """The slot of each row's key; one not seen before gets a slot."""
-        search = self.search(columns)
+        search = self._search(self._plain(columns))
         slots: Slots = search.slots
         if slots.min(initial=0) < 0:
             self._give(search, slots < 0, slots)
@@ -155,8 +145,11 @@ class KeyIndex:
 
     def place(self, columns: Sequence[pa.Array]) -> tuple[Slots, npt.NDArray[np.bool_]]:
         """As `lookup`, in one step where most keys are new; and whether each row's key had no slot before."""
-        plain = self._asked_for(columns, len(columns[0]))
-        if _all_null(plain).any():
+        self._ask(len(columns[0]))
+        plain = self._plain(columns)
+        if isinstance(self._table, _DictTable) and self._outgrows_dict(len(plain[0]), len(plain[0])):
+            self._compile()
+        if not len(plain[0]) or _all_null(plain).any():
             search = self._search(plain)
             return self.enter(search, np.ones(len(search.slots), np.bool_)), search.slots < 0
         slots = np.empty(len(plain[0]), np.int64)
@@ -183,15 +176,18 @@ class KeyIndex:
         missing = np.flatnonzero(wanted)
         if len(missing) == 0:
             return
+        self._ask(len(slots))
         if isinstance(self._table, _DictTable) and self._outgrows_dict(len(slots), len(missing)):
             self._compile()
         encoded = search.encoded if search.table is self._table else self._table.encode(search.columns)
         self._pool.take(self._table.add(encoded, missing, self._pool.peek(len(missing)), slots))
 
+    def _ask(self, rows: int) -> None:
+        self._asked += rows if rows > _TRICKLE else 0
+
     def _outgrows_dict(self, rows: int, new_keys: int) -> bool:
-        has_earned = rows > _TRICKLE and (are_loaded() or self._asked >= _EARNED)
         keys = len(self) + new_keys
-        return has_earned or (keys > _FEW and rows > _FEW) or keys > _MANY
+        return (keys > _FEW and rows > _FEW) or keys > _MANY
 
     def remove(self, slots: Slots) -> None:
         """Forget the keys of `slots`, which are theirs no longer.
@@ -222,7 +218,7 @@ class KeyIndex:
     def take(self, slots: Slots, places: Sequence[int] | None = None) -> Callable[[], list[pa.Array]]:
         """As `keys`, but by reference: what is called, in any thread, makes the arrays of the keys as they are now."""
         types = self._types.copy()
-        places = self._all if places is None else places
+        places = range(len(types)) if places is None else places
         if self._null_slot < 0 or not (nulls := slots == self._null_slot).any():
             return self._table.take(slots, types, places)
         taken = self._table.take(slots[~nulls], types, places)
@@ -256,22 +252,27 @@ class KeyIndex:
     def _plain(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """The columns in the types that are held, which become known with the first value."""
         plain = [column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in columns]
-        if not self._types:
-            self._types = [column.type for column in plain]
-            self._all = range(len(plain))
-            self._is_simple = all(kind in _SIMPLE for kind in self._types)
+        self._types = self._types or [pa.null()] * len(plain)
         for index, column in enumerate(plain):
             if pa.types.is_null(self._types[index]):
-                self._types[index] = column.type
-                self._is_simple = all(kind in _SIMPLE for kind in self._types)
+                self._learn(index, column.type)
             elif column.type != self._types[index]:
                 plain[index] = column.cast(self._types[index])
+        if len(plain[0]) > _TRICKLE and isinstance(self._table, _DictTable) and self._has_earned(len(plain[0])):
+            self._compile()
         return plain
+
+    def _has_earned(self, rows: int) -> bool:
+        return are_loaded() or self._asked >= _EARNED or rows > _FEW < len(self)
+
+    def _learn(self, index: int, kind: pa.DataType) -> None:
+        self._types[index] = kind
+        self._is_simple = all(kind in _SIMPLE for kind in self._types)
 
     def _compile(self) -> None:
         slots = self._pool.taken()
         slots = slots[slots != self._null_slot]
-        columns = self._table.take(slots, self._types, self._all)()
+        columns = self._table.take(slots, self._types, range(len(self._types)))()
         self._table = self._compiled()
         self._table.add(self._table.encode(columns), np.arange(len(slots)), slots, slots.copy())
 

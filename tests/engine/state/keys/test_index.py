@@ -287,6 +287,7 @@ def test_some_columns_of_keys_are_as_in_all_of_them(index: KeyIndex, places: lis
 
 def test_many_keys_that_came_in_small_batches_are_looked_up_without_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FEW", 4)
+    monkeypatch.setattr(module, "_TRICKLE", 2)
     index = KeyIndex()
     for key in range(0, 20, 2):
         index.lookup([pa.array([key, key + 1])])
