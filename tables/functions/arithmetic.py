@@ -140,16 +140,18 @@ def _round(mode: str) -> s.Evaluate:
         if kind.kind is Kind.DECIMAL:
             kind = SqlType(Kind.DECIMAL, precision=t.MAX_PRECISION, scale=kind.scale)
             column = column.cast(t.arrow_type(kind))
+        elif kind.kind in t.INTEGERS:
+            column = column.cast(pa.int64())
         parts = []
         for count in sorted({digit for digit in digits if digit is not None}):
             chosen = np.array([digit == count for digit in digits])
             rounded = pc.round(column.filter(pa.array(chosen)), ndigits=count, round_mode=mode)
             parts.append((chosen, rounded))
-        return (
-            decimals.rescaled(_scattered(parts, column.type, call.rows), call.result)
-            if (kind.kind is Kind.DECIMAL)
-            else _scattered(parts, column.type, call.rows)
-        )
+        found = _scattered(parts, column.type, call.rows)
+        if kind.kind is Kind.DECIMAL:
+            return decimals.rescaled(found, call.result)
+        # Whole numbers wrap around where they overflow, as in sums.
+        return found.cast(t.arrow_type(call.result), safe=False)
 
     return evaluate
 
