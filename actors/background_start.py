@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ class BackgroundStart(threading.Thread):
 
     Args:
         begin: starts it, and gives the id of the process that it ends with; None: of one that is not this process's.
-        behind: is called then, while whoever waits goes on.
+        behind: is called then, while whoever waits goes on; what it does is wanted sooner, and not needed.
 
     Attributes:
         decided: set when the cluster is there, or is not to be had.
@@ -34,12 +35,14 @@ class BackgroundStart(threading.Thread):
             return
         finally:
             self.decided.set()
-        self._behind()
-        if pid is not None:
-            # It loads Ray, which it would do before the thread has begun.
-            from penstock.actors.process_end import until_pid_ended
+        if pid is None:
+            return
+        with contextlib.suppress(Exception):
+            self._behind()
+        # It loads Ray, which it would do before the thread has begun.
+        from penstock.actors.process_end import until_pid_ended
 
-            asyncio.run(until_pid_ended(pid))
+        asyncio.run(until_pid_ended(pid))
 
 
 def start_under_way() -> BackgroundStart | None:

@@ -35,7 +35,7 @@ def start_cluster(cpus: float | None = None) -> None:
     """
     if start_under_way() is None:
         wanted = os.cpu_count() or 1 if cpus is None else cpus
-        BackgroundStart(partial(_start, wanted), partial(importlib.import_module, _OF_JOBS)).start()
+        BackgroundStart(partial(_start, wanted), partial(_prepare, wanted)).start()
 
 
 def _start(cpus: float) -> int | None:
@@ -44,18 +44,24 @@ def _start(cpus: float) -> int | None:
 
     from penstock.actors.cluster import connect
     from penstock.actors.embedded import control_service
-    from penstock.actors.warm_processes import start_early
-    from penstock.engine.config import DEFAULTS
 
     if ray.is_initialized():
         return None
     # That SIGTERM is handled by the main thread alone is known: `connect` sees to it there.
     logging.getLogger("ray._private.worker").addFilter(_is_news)
     connect(None, cpus)
-    # Any job has a manager, and a process in each slot.
-    start_early(min(1 + math.ceil(cpus), DEFAULTS.warm_processes))
     service = control_service()
     return None if service is None else service.pid
+
+
+def _prepare(cpus: float) -> None:
+    """Have processes started, and load what submits jobs."""
+    from penstock.actors.warm_processes import start_early
+    from penstock.engine.config import DEFAULTS
+
+    # Any job has a manager, and a process in each slot.
+    start_early(min(1 + math.ceil(cpus), DEFAULTS.warm_processes))
+    importlib.import_module(_OF_JOBS)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -11,7 +11,7 @@ from unittest.mock import MagicMock, patch
 import pytest
 
 from penstock import start_cluster
-from penstock.actors.background_start import await_start
+from penstock.actors.background_start import BackgroundStart, await_start
 from penstock.actors.cluster import connect
 
 SECONDS = 120.0
@@ -92,6 +92,22 @@ def test_what_fails_in_the_background_is_tried_again_by_who_connects(monkeypatch
         start_cluster()
         connect(None, 1)
     assert cluster.calls == 2
+
+
+def test_a_cluster_that_is_up_stays_whatever_else_fails_in_the_background() -> None:
+    def fail() -> None:
+        failing.set()
+        raise RuntimeError("no warm processes")
+
+    failing = threading.Event()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as cluster:
+        start = BackgroundStart(lambda: cluster.pid, fail)
+        start.start()
+        assert failing.wait(SECONDS)
+        start.join(0.1)
+        assert start.is_alive()
+    start.join(SECONDS)
+    assert not start.is_alive()
 
 
 def test_a_job_runs_on_it_and_a_signal_ends_both_in_order_and_without_a_wait() -> None:
