@@ -54,7 +54,9 @@ class JobView:
         first = await self.reading()
         await asyncio.sleep(seconds)
         last = await self.reading()
-        return previews(wanted, self._shell.planner(), self._shell.brain.layout, (first, last))
+        planner, running = self._shell.planner(), self._shell.brain.layout
+        # To plan a wide job a hundred times takes seconds, in which it is to go on.
+        return await asyncio.to_thread(previews, wanted, planner, running, (first, last))
 
     def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
         """What each subtask has done for a checkpoint; nothing where that is not known, or not any more."""

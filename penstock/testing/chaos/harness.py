@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 _TICK_SECONDS: Final = 0.05
+_AWAY_SECONDS: Final = 900.0
+"""Longer than the servers of `penstock.testing.services` take to restart, or give up, several times."""
 _OUTPUT_SECONDS: Final = 5.0
 """How long to wait for the first rows behind a recovery: a job may have none to give."""
 
@@ -438,7 +440,8 @@ class ChaosHarness:
 
     def _settle(self) -> None:
         """Wait until the job has got over everything; that takes its time from when all that was away is back."""
-        self._wait_for(lambda: not self._is_disturbed)
+        if not self._wait_for(lambda: not self._is_disturbed, _AWAY_SECONDS) and not self._ended:
+            self._run.problems.append(f"a server or a process is not back within {_AWAY_SECONDS:g} s")
         deadline = time.monotonic() + self._patience
         self._wait_for(self._is_quiet, self._patience)
         if not self._ended and time.monotonic() < deadline:
