@@ -13,6 +13,7 @@ from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.engine.job.display import columns_html, columns_text
 from penstock.engine.job.handle import CollectResult
+from penstock.tables.catalog.catalog import quoted
 from penstock.tables.functions.user import UserFunction
 from penstock.tables.lower.changelogs import KINDS, ToChangelogSpec
 from penstock.tables.parse.text import SqlText
@@ -198,7 +199,7 @@ class Table:
         for name in names:
             if name not in self.columns:
                 raise ConfigurationError(f"drop_columns: there is no column {name!r}{nearest(name, self.columns)}")
-        kept = [f"`{name}`" for name in self.columns if name not in names]
+        kept = [quoted(name) for name in self.columns if name not in names]
         return self._asked(f"SELECT {_listed(kept, 'drop_columns')} FROM this")
 
     def sql(self, query: str) -> Table:
@@ -222,7 +223,7 @@ class Table:
 
         functions: dict[str, UserFunction] = {}
         found = written(verb, items, self.columns, functions)
-        given = [text if name is None or verb == "where" else f"{text} AS `{name}`" for text, name in found]
+        given = [text if name is None or verb == "where" else f"{text} AS {quoted(name)}" for text, name in found]
         return self._environment.queried(query.format(", ".join(given)), {"this": self._plan}, functions)
 
     def _asked(self, query: str, other: Table | None = None) -> Table:

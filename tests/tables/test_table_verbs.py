@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import StreamEnvironment, col
+from penstock import StreamEnvironment
 from penstock.engine.errors import ConfigurationError, GraphError, SqlError
 from penstock.tables.table import Table
 from tests.tables.test_against_duckdb import _there
@@ -163,32 +163,3 @@ def test_a_query_that_cannot_start_is_gone_and_what_else_was_written_stays(
     (tmp_path / "taken").unlink()
     env.execute()
     assert list(folder.glob("*.json"))
-
-
-def test_verbs_take_the_expressions_of_streams(env: StreamEnvironment) -> None:
-    bids = env.tables.table("bids")
-    dear = bids.where(col("price") > 3).select("item", (col("price") * 2).alias("twice"))
-    assert _rows(dear) == [("cup", 10), ("pen", 8)]
-    assert _rows(bids.add_columns(col("item").str.to_uppercase().alias("name"), "price + 1 AS more")) == [
-        ("cup", 5, "CUP", 6),
-        ("pen", 3, "PEN", 4),
-        ("pen", 4, "PEN", 5),
-    ]
-    totals = bids.group_by("item").select("item", "SUM(price) AS total").where(col("total") > 5)
-    assert _rows(totals) == [("pen", 7)]
-
-
-def test_an_expression_that_does_not_fit_is_refused(env: StreamEnvironment) -> None:
-    bids = env.tables.table("bids")
-    with pytest.raises(GraphError, match="no column 'pric' \\(did you mean 'price'\\?\\)"):
-        bids.select(col("pric"))
-    with pytest.raises(GraphError, match="looks at other rows"):
-        bids.where(col("price").mean() > 3)
-    with pytest.raises(SqlError, match="WHERE needs a condition"):
-        bids.where(col("price"))
-
-
-def test_another_expression_is_another_operator(env: StreamEnvironment) -> None:
-    bids = env.tables.table("bids")
-    made = [bids.add_columns((col("price") * factor).alias("n")).explain() for factor in (1, 2, 1)]
-    assert made[0] == made[2] != made[1]
