@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -21,7 +22,7 @@ from penstock.console.sql_results import (
     ResultTable,
     counted,
     paged,
-    rows_of,
+    polls_of,
     show_live,
     shown_rows,
     shown_value,
@@ -126,7 +127,8 @@ def _insert(env: StreamEnvironment, output: Output) -> None:
 
 def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
     columns = {name: str(kind) for name, kind in table.columns.items()}
-    coming = rows_of(table.collect())
+    polls = polls_of(table.collect())
+    coming = chain.from_iterable(polls)
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.
         if mode == "TABLE":
@@ -143,7 +145,7 @@ def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]
     if output.as_json:
         results.append({"columns": columns, "rows": list(coming)})
     else:
-        _show_pages(list(columns), coming, output)
+        _show_pages(list(columns), polls, output)
 
 
 def _show_there(
@@ -167,9 +169,9 @@ def _show_there(
         _show_rows(columns, result.rows(), output)
 
 
-def _show_pages(names: Sequence[str], coming: Iterable[Mapping[str, Any]], output: Output) -> None:
+def _show_pages(names: Sequence[str], polls: Iterable[Iterator[Mapping[str, Any]]], output: Output) -> None:
     """All rows or changes; in a terminal as they come, those of each second in a table."""
-    pages = paged(coming, _PAGE_SECONDS if output.console.is_terminal else math.inf)
+    pages = paged(polls, _PAGE_SECONDS if output.console.is_terminal else math.inf)
     shown = 0
     try:
         while True:

@@ -63,11 +63,13 @@ class ResultTable:
         return shown_rows(self._names, self.rows())
 
 
-def rows_of(result: CollectResult) -> Iterator[dict[str, Any]]:
-    """The rows as they come; times with nanoseconds, which Python does not have, as text."""
+def polls_of(result: CollectResult) -> Iterator[Iterator[dict[str, Any]]]:
+    """The rows that each look at the job has found, perhaps none; it is looked at once a second at least.
+
+    Times with nanoseconds, which Python does not have, are text.
+    """
     for table in result.tables():
-        for batch in _with_texts(table).to_batches():
-            yield from batch_rows(batch)
+        yield (row for batch in _with_texts(table).to_batches() for row in batch_rows(batch))
 
 
 def counted(rows: int) -> str:
@@ -75,19 +77,24 @@ def counted(rows: int) -> str:
     return f"{rows} row{'' if rows == 1 else 's'}"
 
 
-def paged(rows: Iterable[_Row], seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[list[_Row]]:
+def paged(
+    polls: Iterable[Iterable[_Row]], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[list[_Row]]:
     """The rows in pages, of so many seconds each; Ctrl-C ends them, and what has come is the last page.
 
+    Args:
+        polls: the rows of each look for some, often none; a page that is due waits for the next look.
+
     Example:
-        >>> list(paged([1, 2, 3], 1.0, iter([0.0, 0.5, 1.5, 1.5, 1.7]).__next__))
+        >>> list(paged([[1], [2], [], [3]], 1.0, iter([0.0, 0.5, 1.5, 1.5, 2.6, 2.8]).__next__))
         [[1, 2], [3]]
     """
     page: list[_Row] = []
     since = clock()
     try:
-        for row in rows:
-            page.append(row)
-            if clock() - since >= seconds:
+        for rows in polls:
+            page.extend(rows)
+            if page and clock() - since >= seconds:
                 yield page
                 page, since = [], clock()
     except KeyboardInterrupt:

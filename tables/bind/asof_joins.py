@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from penstock.tables.bind.queries import Queries
-from penstock.tables.bind.syntax import conjuncts_of
+from penstock.tables.bind.scopes import Scope
+from penstock.tables.bind.syntax import conjuncts_of, nodes_in
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 
@@ -16,11 +17,15 @@ _RIGHT_IS_LESS: Final = {">=": True, ">": True, "<=": False, "<": False}
 """Of `left.column >= right.column`, the greatest right one is the nearest."""
 
 
-def nearest_join(queries: Queries, join: q.Join) -> q.Join:
+def nearest_join(queries: Queries, join: q.Join, left: Scope) -> q.Join:
     """The join with a query of the nearest row.
+
+    Args:
+        left: the names of the left side.
 
     Raises:
         SqlUnsupportedError: the right side is no table with a name, or not one column of it is compared by order.
+        SqlValidationError: a name in the condition is that of a column of both sides.
     """
     right = join.right
     named = isinstance(right, q.TableName | q.DerivedTable)
@@ -33,8 +38,9 @@ def nearest_join(queries: Queries, join: q.Join) -> q.Join:
     found = [order for part in conjuncts_of(join.condition) if (order := _order(part, name.name)) is not None]
     if len(found) != 1:
         raise queries.source.unsupported(
-            join.at, f"ASOF JOIN compares one column of {name.name} by >=, >, <= or <, and others by ="
+            join.at, f"ASOF JOIN compares one column of {name.name}, as it is, by >=, >, <= or <, and others by ="
         )
+    _refuse_ambiguous(queries, join.condition, left, right)
     at = join.at
     every = q.SelectItem(at, n.Star(at, None))
     select = q.Select(at, (every,), right, where=join.condition)
@@ -43,6 +49,15 @@ def nearest_join(queries: Queries, join: q.Join) -> q.Join:
     return q.Join(
         at, kind, join.left, q.DerivedTable(at, first, q.Alias(name), lateral=True), n.BooleanLiteral(at, True)
     )
+
+
+def _refuse_ambiguous(queries: Queries, condition: n.Node, left: Scope, right: q.Relation) -> None:
+    """Refuse a name that both sides have; the query of the nearest row would take it for its own."""
+    node, scope = queries.relation(right)
+    both = left.beside(scope, (*left.columns, *node.columns))
+    for part in nodes_in(condition):
+        if isinstance(part, n.Name):
+            both.find(part, queries.source)
 
 
 def _order(part: n.Node, name: str) -> n.OrderItem | None:

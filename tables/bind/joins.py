@@ -28,9 +28,9 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     Raises:
         SqlError: a condition that does not fit, or a join that is not supported.
     """
-    if join.kind in ("ASOF", "ASOF LEFT"):
-        join = nearest_join(binder, join)
     left, left_scope = binder.relation(join.left)
+    if join.kind in ("ASOF", "ASOF LEFT"):
+        join = nearest_join(binder, join, left_scope)
     right = join.right
     if isinstance(right, q.FunctionTable) and (right.lateral or right.call.name == "UNNEST"):
         return _unnest(binder, join, right, left, left_scope)

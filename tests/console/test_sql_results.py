@@ -66,12 +66,26 @@ def test_the_live_table_ends_with_the_last_rows() -> None:
 def test_the_first_page_is_shown_before_the_last_row_comes() -> None:
     came: list[int] = []
 
-    def rows() -> Iterator[int]:
+    def polls() -> Iterator[list[int]]:
         for number in range(5):
             came.append(number)
-            yield number
+            yield [number]
 
     seconds = iter(range(100))
-    pages = paged(rows(), 2, lambda: float(next(seconds)))
+    pages = paged(polls(), 2, lambda: float(next(seconds)))
     assert (next(pages), came) == ([0, 1], [0, 1])
     assert list(pages) == [[2, 3], [4]]
+
+
+def test_a_row_is_shown_though_no_further_one_comes() -> None:
+    looked: list[int] = []
+
+    def polls() -> Iterator[list[int]]:
+        for number in range(100):
+            looked.append(number)
+            yield [7] if number == 0 else []
+
+    seconds = iter(range(200))
+    pages = paged(polls(), 3, lambda: float(next(seconds)))
+    assert (next(pages), looked) == ([7], [0, 1, 2])
+    assert list(pages) == []

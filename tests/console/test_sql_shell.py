@@ -12,7 +12,7 @@ import pytest
 from penstock import StreamEnvironment
 from penstock.console.output import Output
 from penstock.console.sql import run_script
-from penstock.console.sql_results import rows_of
+from penstock.console.sql_results import polls_of
 from penstock.console.sql_shell import SqlShell, is_complete
 from penstock.engine.errors import RestoreError, SqlError
 from penstock.engine.job.handle import CollectResult
@@ -74,13 +74,13 @@ def test_an_interrupt_stops_a_query_and_not_the_shell(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("mode", ["CHANGELOG", "TABLE"])
 def test_an_interrupt_shows_the_rows_that_came(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(result: CollectResult) -> Iterator[dict[str, Any]]:
-        yield from rows_of(result)
+    def interrupted(result: CollectResult) -> Iterator[Iterator[dict[str, Any]]]:
+        yield from polls_of(result)
         raise KeyboardInterrupt
 
     env, shown = StreamEnvironment(runtime="local", parallelism=1), io.StringIO()
     env.sql(f"SET 'sql-client.execution.result-mode' = '{mode}'")
-    monkeypatch.setattr("penstock.console.sql.rows_of", interrupted)
+    monkeypatch.setattr("penstock.console.sql.polls_of", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_script(env, "SELECT n FROM (VALUES (4711), (4712)) AS t (n)", Output(shown), [])
     assert "4712" in shown.getvalue()
