@@ -26,6 +26,7 @@ from penstock.tables.functions.signatures import CallValues, ScalarFunction, alw
 from penstock.tables.types import Kind, SqlType
 
 _PLACES_OF_DAY_MS: Final = 86_400_000
+_MOST_DIGITS: Final = 308
 _Decimals = Callable[[pa.Array, pa.Array, SqlType], pa.Array]
 
 
@@ -137,15 +138,13 @@ def _round(mode: str) -> s.Evaluate:
         digits = [0] * call.rows if len(call.columns) == 1 else call.columns[1].to_pylist()
         if kind.kind is Kind.NULL:
             return pa.nulls(call.rows, t.arrow_type(call.result))
-        if kind.kind is Kind.DECIMAL:
-            kind = SqlType(Kind.DECIMAL, precision=t.MAX_PRECISION, scale=kind.scale)
-            column = column.cast(t.arrow_type(kind))
-        elif kind.kind in t.INTEGERS:
-            column = column.cast(pa.int64())
+        is_exact = kind.kind is Kind.DECIMAL or kind.kind in t.INTEGERS
+        column = decimals.widest(_exact(column, kind)) if is_exact else column.cast(pa.float64())
         parts = []
         for count in sorted({digit for digit in digits if digit is not None}):
             chosen = np.array([digit == count for digit in digits])
-            rounded = pc.round(column.filter(pa.array(chosen)), ndigits=count, round_mode=mode)
+            some = column.filter(pa.array(chosen))
+            rounded = decimals.rounded(some, count, mode) if is_exact else _rounded_floats(some, count, mode)
             parts.append((chosen, rounded))
         found = _scattered(parts, column.type, call.rows)
         if kind.kind is Kind.DECIMAL:
@@ -154,6 +153,16 @@ def _round(mode: str) -> s.Evaluate:
         return found.cast(t.arrow_type(call.result), safe=False)
 
     return evaluate
+
+
+def _rounded_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
+    """Those that are so large, or digits so far, that there is nothing behind these, stay as they are."""
+    if digits > _MOST_DIGITS:
+        return values
+    if digits < -_MOST_DIGITS:
+        return pc.multiply(values, 0.0)
+    has_more = pc.less(pc.abs(values), 2.0**53 / 10.0**digits)
+    return pc.if_else(has_more, pc.round(pc.if_else(has_more, values, 0.0), digits, mode), values)
 
 
 def _scattered(parts: list[tuple[np.ndarray, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:
@@ -176,8 +185,7 @@ def _whole(mode: str) -> s.Evaluate:
         if kind is not Kind.DECIMAL:
             return pc.round(column, ndigits=0, round_mode=mode)
         # The result may have a digit more than the number.
-        wide = column.cast(pa.decimal128(t.MAX_PRECISION, call.types[0].scale))
-        return decimals.rescaled(pc.round(wide, ndigits=0, round_mode=mode), call.result)
+        return decimals.rescaled(decimals.rounded(decimals.widest(column), 0, mode), call.result)
 
     return evaluate
 

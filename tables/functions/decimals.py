@@ -53,11 +53,26 @@ def rescaled(values: pa.Array, kind: SqlType) -> pa.Array:
     if given.scale <= kind.scale and whole <= kind.precision - kind.scale:
         return values.cast(target)
     wide = values.cast(pa.decimal256(_WIDE, given.scale)) if given.precision < _WIDE else values
-    rounded = wide if given.scale <= kind.scale else pc.round(wide, kind.scale, "half_towards_infinity")
-    limit = pa.scalar(decimal.Decimal(10) ** (kind.precision - kind.scale), pa.decimal256(_WIDE, given.scale))
-    fits = pc.and_(pc.less(rounded, limit), pc.greater(rounded, pc.negate(limit)))
-    kept = pc.if_else(fits, rounded, pa.scalar(None, rounded.type))
+    if given.scale > kind.scale:
+        # Without the digits that are gone: with 38 of them the limit has more than there is room for.
+        wide = pc.round(wide, kind.scale, "half_towards_infinity").cast(pa.decimal256(_WIDE, kind.scale))
+    limit = pa.scalar(decimal.Decimal(10) ** (kind.precision - kind.scale), wide.type)
+    fits = pc.and_(pc.less(wide, limit), pc.greater(wide, pc.negate(limit)))
+    kept = pc.if_else(fits, wide, pa.scalar(None, wide.type))
     return kept.cast(pa.decimal256(_WIDE, kind.scale), safe=False).cast(target, safe=False)
+
+
+def widest(values: pa.Array) -> pa.Array:
+    """Decimals with room for any number of digits in front of the point."""
+    return values.cast(pa.decimal256(_WIDE, values.type.scale))
+
+
+def rounded(values: pa.Array, digits: int, mode: str) -> pa.Array:
+    """Decimals that `widest` gave, rounded to so many digits behind the point; `mode` is one of Arrow's."""
+    if digits >= values.type.scale:
+        return values
+    # One digit further than all there is, everything is 0, which Arrow refuses to say of more.
+    return pc.round(values, max(digits, values.type.scale - MAX_PRECISION - 1), mode)
 
 
 def added(one: pa.Array, other: pa.Array, kind: SqlType) -> pa.Array:
