@@ -96,6 +96,25 @@ def readable(kind: pa.DataType) -> pa.DataType:
     return rebuilt(kind, readable)
 
 
+def with_numbers(values: pa.Array) -> pa.Array:
+    """The same with numbers in place of times with nanoseconds, which Python has not; also within lists, maps, structs.
+
+    Arrow makes times of such numbers again: `pa.array(numbers, kind)`.
+
+    Example:
+        >>> with_numbers(pa.array([[5]], pa.list_(pa.timestamp("ns")))).to_pylist()
+        [[5]]
+    """
+    kind = _with_numbers(values.type)
+    return values if kind == values.type else values.cast(kind)
+
+
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind):
+        return pa.int64() if kind.unit == "ns" else kind
+    return rebuilt(kind, _with_numbers)
+
+
 def rebuilt(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """A nested type with its inner types changed; another as it is."""
     if pa.types.is_struct(kind):

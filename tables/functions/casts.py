@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import with_numbers
 from penstock.tables import types as t
 from penstock.tables.functions.decimals import fitted, rescaled
-from penstock.tables.functions.nanoseconds import with_numbers
 from penstock.tables.functions.shown_values import shown_value
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.functions.times import local_times, moments, parse_date, parse_time, parse_timestamp

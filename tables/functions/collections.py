@@ -12,7 +12,6 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions import variants
 from penstock.tables.functions.common_types import common_type
-from penstock.tables.functions.nanoseconds import call_with_numbers
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 from penstock.tables.types import Kind, RowField, SqlType
 
@@ -354,7 +353,7 @@ def _exact(function: ScalarFunction) -> ScalarFunction:
     """The function, which sees numbers in place of times with nanoseconds."""
 
     def evaluate(call: CallValues) -> pa.Array:
-        return function.evaluate(call_with_numbers(call))
+        return function.evaluate(call.with_numbers())
 
     return replace(function, evaluate=evaluate)
 

@@ -11,10 +11,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import with_numbers
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.common_types import common_type
-from penstock.tables.functions.nanoseconds import call_with_numbers, with_numbers
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, kernel
 from penstock.tables.types import Kind, SqlType
 
@@ -26,7 +26,7 @@ def _compare(
         if Kind.NULL in (call.types[0].kind, call.types[1].kind):
             return pa.nulls(call.rows, pa.bool_())
         if call.types[0].kind in s.NESTED:
-            return s.by_row(by_value)(call_with_numbers(call))
+            return s.by_row(by_value)(call.with_numbers())
         return function(*call.columns)
 
     return ScalarFunction(name, (s.ANY, s.ANY), always(t.BOOLEAN), evaluate)

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from penstock.engine.columns import with_numbers
 from penstock.tables import types as t
 from penstock.tables.types import Kind, SqlType
 
@@ -55,6 +56,10 @@ class CallValues:
     rows: int
     session: SessionValues
     literals: AbstractSet[int] = frozenset()
+
+    def with_numbers(self) -> CallValues:
+        """The call with numbers in place of times with nanoseconds."""
+        return replace(self, columns=[with_numbers(column) for column in self.columns])
 
 
 Evaluate: TypeAlias = Callable[[CallValues], pa.Array]

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
+from penstock.engine.columns import with_numbers
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.tables.expressions import Expression
-from penstock.tables.functions.nanoseconds import with_numbers
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
 from penstock.tables.lower.failing_rows import computed

@@ -1,4 +1,4 @@
-"""Times with nanoseconds within arrays, maps and rows; of times of day no more than milliseconds: as Flink 2.3 says."""
+"""Times with nanoseconds in collections and aggregates; of times of day no more than milliseconds: as Flink 2.3."""
 
 from __future__ import annotations
 
@@ -40,3 +40,43 @@ def test_elements_of_a_column_keep_their_nanoseconds() -> None:
     table = env.sql(f"SELECT CAST(b AS STRING) AS text FROM {rows} CROSS JOIN UNNEST(a) AS u (b)")
     assert table is not None
     assert [row["text"] for row in table.collect()] == [_TEXT]
+
+
+_ROWS = f"(VALUES (1, {_AT}), (2, TIMESTAMP '2020-01-01 00:00:00.123456788'), (3, {_AT})) AS t (n, a)"
+_LESS = _TEXT[:-1] + "8"
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "text"),
+    [
+        ("ARRAY_AGG(a)", f"[{_TEXT}, {_LESS}, {_TEXT}]"),
+        ("ARRAY_AGG(DISTINCT a)", f"[{_TEXT}, {_LESS}]"),
+        ("ARRAY_AGG(CAST(a AS TIMESTAMP_LTZ(9)))", f"[{_TEXT}, {_LESS}, {_TEXT}]"),
+        ("ARRAY_AGG(ROW(a))", f"[({_TEXT}), ({_LESS}), ({_TEXT})]"),
+        ("FIRST_VALUE(MAP[a, n])", f"{{{_TEXT}=1}}"),
+        ("COUNT(DISTINCT ARRAY[a])", "2"),
+        ("MIN(a)", _LESS),
+        ("LAST_VALUE(a)", _TEXT),
+    ],
+)
+def test_aggregates_keep_nanoseconds(aggregate: str, text: str) -> None:
+    env = StreamEnvironment(runtime="local")
+    for query in (
+        f"SELECT {aggregate} AS x FROM {_ROWS}",
+        f"SELECT x FROM (SELECT n, {aggregate} OVER (ORDER BY n) AS x FROM {_ROWS}) AS t WHERE n = 3",
+        f"SELECT {aggregate} AS x FROM (SELECT n, MAX(a) AS a FROM {_ROWS} GROUP BY n) AS t",
+    ):
+        table = env.sql(f"SELECT CAST(x AS STRING) AS text FROM ({query}) AS t")
+        assert table is not None
+        assert [row["text"] for row in table.collect()][-1] == text
+
+
+def test_multisets_and_distinct_arrays_keep_nanoseconds() -> None:
+    env = StreamEnvironment(runtime="local")
+    for query, texts in (
+        (f"SELECT COLLECT(a) AS x FROM {_ROWS}", [f"{{{_LESS}=1, {_TEXT}=2}}"]),
+        (f"SELECT DISTINCT ARRAY[a] AS x FROM {_ROWS}", [f"[{_LESS}]", f"[{_TEXT}]"]),
+    ):
+        table = env.sql(f"SELECT CAST(x AS STRING) AS text FROM ({query}) AS t")
+        assert table is not None
+        assert sorted(row["text"] for row in table.collect()) == texts

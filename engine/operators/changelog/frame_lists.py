@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import with_numbers
 from penstock.engine.operators.changelog.calls import COUNTS
 from penstock.engine.operators.changelog.finishing import finished, sum_type
 
@@ -48,7 +49,9 @@ def _codes(values: pa.Array) -> Int64s:
     """A number for each value, the same exactly where values are."""
     if pa.types.is_nested(values.type):
         numbers: dict[str, int] = {}
-        return np.array([numbers.setdefault(repr(one), len(numbers)) for one in values.to_pylist()], np.int64)
+        return np.array(
+            [numbers.setdefault(repr(one), len(numbers)) for one in with_numbers(values).to_pylist()], np.int64
+        )
     encoded = values.dictionary_encode(null_encoding="encode")
     codes: Int64s = encoded.indices.to_numpy().astype(np.int64)
     return codes
@@ -64,7 +67,7 @@ def _first_of_equal(rows: Int64s, codes: Int64s) -> Int64s:
 
 def finished_lists(function: str, kind: pa.DataType, lists: pa.Array, separator: str) -> pa.Array:
     """The results of a function, of the values of each frame."""
-    rows = lists.to_pylist()
+    rows = with_numbers(lists).to_pylist()
     if function == "array_agg":
         return pa.array([row or None for row in rows], kind)
     if function == "listagg":

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.columns import with_numbers
 from penstock.engine.operators.changelog.chains import Chains
 from penstock.engine.row_numbers import first_places
 from penstock.engine.state.keys.codec import grown
@@ -160,7 +161,7 @@ class KeyedRows:
         if not len(rows):
             return
         for name in self._stored_names:
-            self._columns[name].set(slots, _chosen(own[self._own[name][0]], rows))
+            self.write(slots, name, _chosen(own[self._own[name][0]], rows))
         if self._has_chains:
             self._chains.add(slots, self._groups.lookup([_chosen(column, rows) for column in coded_keys]))
 
@@ -208,7 +209,8 @@ class KeyedRows:
 
     def write(self, slots: Int64s, name: str, values: pa.Array | Int64s) -> None:
         """Set a column of values at `slots`, each of them given once."""
-        self._columns[name].set(slots, values if isinstance(values, pa.Array) else pa.array(values))
+        # Nested values lie there as Python's, whose times have no nanoseconds.
+        self._columns[name].set(slots, with_numbers(values if isinstance(values, pa.Array) else pa.array(values)))
 
     def increase(self, slots: Int64s, name: str, amounts: Int64s) -> None:
         """Add to an int64 column's values at `slots`, which may repeat; where none was written, to 0."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.columns import readable, with_numbers
 from penstock.engine.state.keys.codec import is_text, is_word
 
 
@@ -44,7 +45,7 @@ def coded(column: pa.Array) -> pa.Array:
     if pa.types.is_floating(kind):
         return _float_bits(column)
     if _needs_text(kind):
-        return pa.array([None if value is None else repr(value) for value in column.to_pylist()], pa.string())
+        return _texts(column)
     return column if coded_type(kind) == kind else column.cast(coded_type(kind))
 
 
@@ -73,6 +74,26 @@ def _needs_text(kind: pa.DataType) -> bool:
         or pa.types.is_fixed_size_binary(kind)
     )
     return not has_code
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """A text for each nested value: `repr`, by which saved rows have their key groups.
+
+    Values with nanoseconds that Python's times cannot hold have numbers in place of times.
+    """
+    numbers = with_numbers(column)
+    if numbers.type == column.type:
+        return pa.array(_shown(column), pa.string())
+    cut = column.cast(readable(column.type), safe=False)
+    held = _shown(with_numbers(cut.cast(column.type)))
+    texts = [
+        text if one == other else other for text, one, other in zip(_shown(cut), held, _shown(numbers), strict=True)
+    ]
+    return pa.array(texts, pa.string())
+
+
+def _shown(values: pa.Array) -> list[str | None]:
+    return [None if value is None else repr(value) for value in values.to_pylist()]
 
 
 def _float_bits(column: pa.Array) -> pa.Array:

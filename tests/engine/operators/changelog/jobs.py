@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.changelog import RowKind
 from penstock.engine.clock import ManualClock
+from penstock.engine.columns import with_numbers
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.metrics import OperatorMetrics
@@ -212,9 +213,9 @@ class ChangelogJob:
 
 
 def changes_of(batch: Batch) -> list[Change]:
-    """The kinds and rows of a batch."""
+    """The kinds and rows of a batch; times with nanoseconds are their numbers."""
     kinds = [RowKind.INSERT] * batch.num_rows if batch.kinds is None else batch.kinds.to_pylist()
-    rows = zip(*(column.to_pylist() for column in batch.data.columns), strict=True)
+    rows = zip(*(with_numbers(column).to_pylist() for column in batch.data.columns), strict=True)
     return [(NAMES[kind], _plain(row)) for kind, row in zip(kinds, rows, strict=True)]
 
 

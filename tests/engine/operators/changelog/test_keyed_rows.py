@@ -126,3 +126,10 @@ def test_codes_tell_values_apart_as_sql_does_and_come_back() -> None:
     assert decoded(coded(pa.array([1.5, None], pa.float32())), pa.float32()).to_pylist() == [1.5, None]
     assert coded(pa.array([[1, 2], [1], None])).to_pylist() == ["[1, 2]", "[1]", None]
     assert coded(pa.array(["a", "a"]).dictionary_encode()).to_pylist() == ["a", "a"]
+
+
+def test_nested_times_have_the_codes_that_saved_rows_have() -> None:
+    lists = pa.array([[1000], [1], None, [None]], pa.list_(pa.timestamp("ns")))
+    told = ["[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]", "[1]", None, "[None]"]
+    assert coded(lists).to_pylist() == told
+    assert coded(lists[:1]).to_pylist() == told[:1]
