@@ -29,6 +29,7 @@ from penstock.engine.checkpointing.task_capture import in_flight_origin
 from penstock.engine.elements import Batch, SnapshotKind
 from penstock.engine.errors import RestoreError, nearest
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.graph.shared_uids import other_setting
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.rocksdb.folders import OwnedFolder
 from penstock.engine.state.snapshot import (
@@ -145,7 +146,8 @@ def _check_operators(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, loca
     known = [uid for task in graph.tasks for uid in uids_of(task)]
     listed = "; ".join(f"{uid!r} (operator {name!r}){nearest(uid, known)}" for uid, name in missing.items())
     raise RestoreError(
-        f"{_named(checkpoint, location)} holds state of operators that the program does not have: {listed}. The "
+        f"{_named(checkpoint, location)} holds state of operators that the program does not have: {listed}"
+        f"{other_setting(missing, known)}. The "
         f"program has the uids {', '.join(map(repr, known))}. Give the operators the uids that they "
         "had, .uid(...), or drop their state with allow_non_restored_state"
     )

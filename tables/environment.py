@@ -29,7 +29,7 @@ from penstock.tables.functions.user import UserFunction
 from penstock.tables.ibis_queries import compiled, unbound_table
 from penstock.tables.lower.base import Lowering
 from penstock.tables.lower.lowering import LOWERED
-from penstock.tables.lower.shared import SharedStreams
+from penstock.tables.lower.shared import SharedParts
 from penstock.tables.lower.sinks import write
 from penstock.tables.lower.uids import Placed, StatementUids
 from penstock.tables.parse import statements as s
@@ -340,11 +340,11 @@ class TableEnvironment:
 
     def lowered(self, node: PlanNode) -> DataStream:
         """The stream of a plan's rows."""
-        return self._lowering(StatementUids(self.graph)).stream(node)
+        return self._lowering(node, StatementUids(self.graph)).stream(node)
 
-    def _lowering(self, uids: StatementUids) -> Lowering:
+    def _lowering(self, plan: PlanNode, uids: StatementUids) -> Lowering:
         ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
-        shared = SharedStreams() if self.option("table.optimizer.reuse-sub-plan-enabled") == "true" else None
+        shared = SharedParts(plan) if self.option("table.optimizer.reuse-sub-plan-enabled") == "true" else None
         return Lowering(
             LOWERED, self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, shared, ttl_ms
         )
@@ -358,7 +358,7 @@ class TableEnvironment:
         first = graph.next_id
         try:
             for plan in plans:
-                lowering = self._lowering(StatementUids(graph, plan.table))
+                lowering = self._lowering(plan.input, StatementUids(graph, plan.table))
                 write(lowering, plan, self.option)
                 placed += lowering.uids.placed
         except Exception:
@@ -393,7 +393,8 @@ class TableEnvironment:
         try:
             if isinstance(inner, Query):
                 uids = StatementUids(graph)
-                self._lowering(uids).stream(self.planned(inner, source))
+                node = self.planned(inner, source)
+                self._lowering(node, uids).stream(node)
                 placed = uids.placed
             else:
                 inserts = inner.inserts if isinstance(inner, s.StatementSet) else (inner,)

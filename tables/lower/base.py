@@ -18,7 +18,7 @@ from penstock.tables.catalog.catalog import Catalog
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Expression
 from penstock.tables.lower.calc import CalcSpec
-from penstock.tables.lower.shared import SharedStreams
+from penstock.tables.lower.shared import SharedParts
 from penstock.tables.lower.uids import StatementUids
 from penstock.tables.plan import nodes as p
 from penstock.tables.types import arrow_type
@@ -45,7 +45,7 @@ class Lowering:
         catalog, connectors: of the tables.
         zone: the session's time zone.
         uids: gives operators theirs.
-        shared: keeps what is made, for nodes that are in a plan again; None: each is made for itself.
+        shared: what is made once for several places; None: each is made for itself.
         ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
     """
 
@@ -56,7 +56,7 @@ class Lowering:
     connectors: Connectors
     zone: str
     uids: StatementUids
-    shared: SharedStreams | None = None
+    shared: SharedParts | None = None
     ttl_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
@@ -65,7 +65,13 @@ class Lowering:
         Raises:
             GraphError: there is no operator for it.
         """
-        return self._made(node) if self.shared is None else self.shared.stream(node, self._made)
+        part = None if self.shared is None else self.shared.find(node)
+        if part is None:
+            return self._made(node)
+        if part.stream is None:
+            with self.uids.of_shared():
+                part.stream = self._made(node)
+        return part.stream
 
     def _made(self, node: p.PlanNode) -> DataStream:
         lower = self.lowered.get(type(node))

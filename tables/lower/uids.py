@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.engine.graph.logical import GraphBuilder
+from penstock.engine.graph.shared_uids import numbered
 from penstock.tables.plan.changelog import state_bound
 from penstock.tables.plan.explain import described
 from penstock.tables.plan.fingerprints import FORMAT, digest, fingerprint
@@ -49,6 +50,14 @@ class StatementUids:
     root: str = ""
     placed: list[Placed] = field(default_factory=list)
     _anchors: list[str] = field(default_factory=list)
+    _shared: int = 0
+
+    @contextlib.contextmanager
+    def of_shared(self) -> Iterator[None]:
+        """Gives what is added meanwhile the uids of what is computed once for several places."""
+        self._shared += 1
+        yield
+        self._shared -= 1
 
     @contextlib.contextmanager
     def of(self, node: PlanNode) -> Iterator[None]:
@@ -87,7 +96,7 @@ class StatementUids:
         given: list[str] = []
         for node in range(first, self.graph.next_id):
             if self.graph[node].uid is None:
-                uid = self._free(f"{base}-{len(given)}")
+                uid = self._free(numbered(base, len(given), self._shared > 0))
                 self.graph.uid(node, uid)
                 given.append(uid)
         return tuple(given)

@@ -25,12 +25,13 @@ _PAIR = f"EXECUTE STATEMENT SET BEGIN {_COUNTS} {_SUMS} END"
 
 
 def _environment(
-    halves: Sequence[str], held: bool, stored: CheckpointConfig | None = None
+    halves: Sequence[str], held: bool, stored: CheckpointConfig | None = None, shares: bool = True
 ) -> tuple[StreamEnvironment, Given]:
     env = StreamEnvironment(runtime="local", parallelism=1, checkpoints=stored)
     given = Given(_STEPS, halves, held)
     env.tables.register_connector(given)
     env.tables.register_connector(Expected())
+    env.sql(f"SET 'table.optimizer.reuse-sub-plan-enabled' = '{str(shares).lower()}'")
     env.sql("CREATE TABLE t (k STRING, v INT) WITH ('connector' = 'given')")
     for name in ("counts", "sums"):
         RECORDED[name] = []
@@ -43,18 +44,22 @@ def _environment(
 @pytest.fixture(scope="module")
 def savepoint(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Of the counts and sums of three rows."""
-    folder = tmp_path_factory.mktemp("evolution")
-    env, given = _environment(("dataBeforeRestore",), True, checkpoints("5m", str(folder / "checkpoints")))
-    env.sql(_PAIR)
+    return _taken(tmp_path_factory.mktemp("evolution"), _PAIR)
+
+
+def _taken(folder: Path, script: str, shares: bool = True) -> str:
+    """A savepoint, taken behind three rows."""
+    env, given = _environment(("dataBeforeRestore",), True, checkpoints("5m", str(folder / "checkpoints")), shares)
+    env.sql(script)
     job = env.submit()
     while any(WAITING[id(table)] < 3 for table in given.tables):
         job.pump(0.01)
     return str(job.stop(str(folder / "savepoint")))
 
 
-def _resumed(script: str, savepoint: str, allow: bool = False) -> dict[str, dict[str, int]]:
+def _resumed(script: str, savepoint: str, allow: bool = False, shares: bool = True) -> dict[str, dict[str, int]]:
     """What the sinks hold in the end, of what they are given behind the savepoint."""
-    env, _ = _environment(("dataBeforeRestore", "dataAfterRestore"), held=False)
+    env, _ = _environment(("dataBeforeRestore", "dataAfterRestore"), held=False, shares=shares)
     env.sql(script)
     env.submit(savepoint=savepoint, allow_non_restored_state=allow).wait()
     return {name: {key: n for kind, (key, n) in RECORDED[name] if kind in ("+I", "+U")} for name in ("counts", "sums")}
@@ -96,6 +101,22 @@ def test_what_changes_begins_anew_from_the_table_and_the_rest_resumes(savepoint:
 def test_what_stands_above_keeps_the_state_below(savepoint: str) -> None:
     above = _COUNTS.replace("COUNT(*)", "COUNT(*) * 100")
     assert _resumed(f"EXECUTE STATEMENT SET BEGIN {above} {_SUMS} END", savepoint)["counts"] == {"a": 300}
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_what_was_computed_once_resumes_with_the_same_setting_and_is_refused_with_the_other(
+    tmp_path: Path, shares: bool
+) -> None:
+    most = "(SELECT k, MAX(n) AS n FROM (SELECT k, COUNT(*) AS n FROM t GROUP BY k) GROUP BY k)"
+    script = f"INSERT INTO counts SELECT a.k, a.n + b.n FROM {most} a JOIN {most} b ON a.k = b.k"
+    savepoint = _taken(tmp_path, script, shares)
+    with pytest.raises(RestoreError, match=f"'table.optimizer.reuse-sub-plan-enabled' = '{str(shares).lower()}'"):
+        _resumed(script, savepoint, shares=not shares)
+    assert _resumed(script, savepoint, shares=shares)["counts"] == {"a": 6}
+    alone = f"INSERT INTO counts SELECT k, n FROM {most}"
+    with pytest.raises(RestoreError) as caught:
+        _resumed(alone, savepoint, shares=shares)
+    assert "reuse-sub-plan-enabled" not in str(caught.value)
 
 
 def test_the_state_of_collect_is_known_as_when_its_result_could_be_null() -> None:

@@ -69,6 +69,28 @@ def test_a_table_of_an_aggregate_that_stands_twice_is_read_once(tmp_path: Path, 
     assert _reads(_env(tmp_path, "false"), query) == 2
 
 
+def _uids_over_upserts(aggregate: str) -> set[str | None]:
+    """Of two aggregates of a table that gives upserts; the first one as given."""
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(
+        "CREATE TABLE t (id BIGINT, a BIGINT, b BIGINT, PRIMARY KEY (id) NOT ENFORCED) WITH ("
+        "'connector' = 'upsert-kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'h:1', "
+        "'key.format' = 'json', 'value.format' = 'json')"
+    )
+    query = f"SELECT a, {aggregate}(b) AS n FROM t GROUP BY a UNION ALL SELECT b, SUM(a) FROM t GROUP BY b"
+    env.sql(f"CREATE TABLE sink WITH ('connector' = 'blackhole') AS {query}")
+    graph = env.tables.graph
+    uids = {graph[node].uid for node in range(1, graph.next_id)}
+    graph.forget(1)
+    return uids
+
+
+def test_positions_in_a_table_of_upserts_stay_with_the_reader_that_does_not_change() -> None:
+    kept = _uids_over_upserts("SUM") & _uids_over_upserts("MIN")
+    kinds = {str(uid).split("-")[1] for uid in kept}
+    assert {"scan", "aggregate"} <= kinds
+
+
 @pytest.mark.parametrize(
     "query",
     [
