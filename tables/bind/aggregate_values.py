@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scopes import Scope
@@ -17,6 +17,8 @@ from penstock.tables.functions.aggregates import AGGREGATES
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
 from penstock.tables.parse.rewriting import rewritten
+
+_ARITHMETIC: Final = frozenset("+-*/%")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class AggregateValues:
     """
 
     query: q.Query
-    calls: tuple[n.Node, ...]
+    calls: tuple[n.Call, ...]
     items: tuple[q.SelectItem, ...]
     having: n.Node | None
 
@@ -44,7 +46,7 @@ class AggregateValues:
 
         def change(part: Any) -> Any:
             if part not in self.calls:
-                return None
+                return part if isinstance(part, q.Query) else None
             value = n.ValueColumn(part.at, first + self.calls.index(part))
             return zero_for_null(value) if AGGREGATES[part.name].counts else value
 
@@ -56,6 +58,24 @@ class AggregateValues:
         return items if having is None else [n.Case(item.at, None, ((having, item),), None) for item in items]
 
     @property
+    def are_calls(self) -> bool:
+        """Whether the query gives the aggregates as they are."""
+        return self.having is None and tuple(item.value for item in self.items) == self.calls
+
+    @property
+    def are_null_of_no_rows(self) -> bool:
+        """Whether all is null where there is nothing to aggregate, by arithmetic: such as `0.5 * AVG(price)`."""
+        counts = any(AGGREGATES[call.name].counts for call in self.calls)
+        parts = [part for item in self.items for part in nodes_in(item.value)]
+        is_strict = all(
+            part in self.calls
+            or isinstance(part, n.NumberLiteral)
+            or (isinstance(part, n.Binary) and part.operator in _ARITHMETIC)
+            for part in parts
+        )
+        return self.having is None and is_strict and not counts
+
+    @property
     def names(self) -> tuple[str, ...]:
         """What the columns are called."""
         named = enumerate(self.items)
@@ -65,22 +85,40 @@ class AggregateValues:
 def aggregate_values(queries: Queries, query: q.Query) -> AggregateValues | None:
     """The parts of a query; None where it is of another form."""
     body = query.body
-    if not isinstance(body, q.Select) or body.group_by is not None or body.source is None or query.ctes:
+    if not isinstance(body, q.Select) or body.source is None or not is_of_aggregates(query):
         return None
-    if body.qualify is not None or query.limit is not None or query.offset is not None:
+    if body.qualify is not None or not _keeps_one_row(query):
         return None
-    parts = [part for tree in (*(item.value for item in body.items), body.having) for part in nodes_in(tree)]
-    calls = tuple(dict.fromkeys(part for part in parts if is_aggregate(part)))
-    if not calls or any(isinstance(part, n.Call) and part.over is not None for part in parts):
+    parts = _parts(body)
+    calls = tuple(dict.fromkeys(part for part in parts if isinstance(part, n.Call) and is_aggregate(part)))
+    if any(isinstance(part, n.Star) or (isinstance(part, n.Call) and part.over is not None) for part in parts):
         return None
-    _, inner = queries.relation(body.source)
+    _, inner = queries.with_common(query.ctes).relation(body.source)
     if _finds_any(queries, inner, parts):
         return None
     columns = tuple(
         q.SelectItem(call.at, call, n.Identifier(call.at, f"value${place}")) for place, call in enumerate(calls)
     )
-    alone = replace(query, body=replace(body, items=columns, having=None, distinct=False), order_by=())
+    alone = replace(query, body=replace(body, items=columns, having=None, distinct=False), order_by=(), limit=None)
     return AggregateValues(alone, calls, body.items, body.having)
+
+
+def is_of_aggregates(query: q.Query) -> bool:
+    """Whether it is a SELECT of aggregates without GROUP BY: one row whatever FROM gives, but for HAVING."""
+    body = query.body
+    if not isinstance(body, q.Select) or body.source is None or body.group_by is not None:
+        return False
+    return any(map(is_aggregate, _parts(body)))
+
+
+def _parts(body: q.Select) -> list[n.Node]:
+    return [part for tree in (*(item.value for item in body.items), body.having) for part in nodes_in(tree)]
+
+
+def _keeps_one_row(query: q.Query) -> bool:
+    limit = query.limit
+    is_some = isinstance(limit, n.NumberLiteral) and limit.text.isdigit() and int(limit.text) > 0
+    return query.offset is None and (limit is None or is_some)
 
 
 def _finds_any(queries: Queries, inner: Scope, parts: Sequence[n.Node]) -> bool:

@@ -130,7 +130,7 @@ def _by_equality(
     has_groups = body.group_by is not None or _has_aggregates(body)
     group_by = (*(body.group_by or ()), *keys) if has_groups else None
     freed = _divided(replace(body, items=(*body.items, *_named(keys)), group_by=group_by), keys)
-    if query.limit is not None and (body.group_by is not None or not has_groups):
+    if query.limit is not None or query.offset is not None:
         freed = _cut(queries, freed, query, keys, has_groups)
     node = queries.body(freed)
     return Correlated(node, len(node.columns) - len(keys), tuple(value for _, value in pairs))
@@ -213,7 +213,8 @@ def _cut(queries: Queries, select: q.Select, query: q.Query, keys: tuple[n.Node,
     at, limit = query.at, query.limit
     if has_groups or select.distinct or select.qualify is not None or query.offset is not None:
         raise queries.source.unsupported(
-            at, "LIMIT of a query that names outer columns goes with a plain SELECT; use ROW_NUMBER() in a join"
+            at,
+            "LIMIT of a query that names outer columns takes a plain SELECT without OFFSET; use ROW_NUMBER() in a join",
         )
     assert limit is not None
     aliases = {item.alias.name: item.value for item in select.items if item.alias is not None}

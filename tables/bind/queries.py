@@ -70,6 +70,9 @@ class Queries(Protocol):
     def with_table(self, name: str, node: PlanNode) -> Queries:
         """The same, where a table has this name."""
 
+    def with_common(self, tables: tuple[q.CommonTable, ...]) -> Queries:
+        """The same, behind the tables of WITH."""
+
     def query(self, query: q.Query) -> PlanNode:
         """The plan of a query."""
 

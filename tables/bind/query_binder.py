@@ -98,12 +98,17 @@ class QueryBinder:
         """The session's time zone."""
         return self.context.options["table.local-time-zone"]
 
-    def query(self, query: q.Query) -> PlanNode:
-        """A query with what stands around it."""
+    def with_common(self, tables: tuple[q.CommonTable, ...]) -> QueryBinder:
+        """The same, behind the tables of WITH."""
         inner = self
-        for common in query.ctes:
+        for common in tables:
             node = renamed(inner.query(common.query), common.alias.columns, self.source)
             inner = inner.with_table(common.alias.name.name, node)
+        return inner
+
+    def query(self, query: q.Query) -> PlanNode:
+        """A query with what stands around it."""
+        inner = self.with_common(query.ctes)
         if isinstance(query.body, q.Select):
             return SelectBinder(inner, query.body).bind(query.order_by, inner._limits(query))
         node = inner.body(query.body)

@@ -1,7 +1,8 @@
 """Binds queries inside of expressions, such as `price > (SELECT AVG(price) FROM bids)`: outer joins with their rows.
 
 `SelectBinder` calls it before WHERE is bound. A query as a value gives one row at most for each outer row; EXISTS and
-IN become a mark that is null where nothing is met, ANY and ALL a comparison with the ends of what the query gives.
+IN become a mark that is null where nothing is met, ANY and ALL a comparison with the ends of what the query gives; all
+of them a comparison with the one row of a query of aggregates without GROUP BY.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from penstock.tables.bind.aggregate_values import aggregate_values, zero_for_null
+from penstock.tables.bind.aggregate_values import aggregate_values, is_of_aggregates, zero_for_null
 from penstock.tables.bind.correlated import Correlated, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.joins import joined_columns
 from penstock.tables.bind.queries import Outer, Queries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.syntax import conjunction_of, is_aggregate, nodes_in
+from penstock.tables.bind.syntax import conjunction_of, nodes_in
 from penstock.tables.building import chain
 from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.parse import nodes as n
@@ -66,10 +67,15 @@ class ScalarSubqueries:
 
         return rewritten(tree, change)
 
-    def replaced_operand(self, node: n.Node) -> n.Node:
-        """A condition about a query, perhaps negated, with the values of queries in what is sought or compared."""
+    def replaced_test(self, node: n.Node) -> n.Node:
+        """A condition about a query, perhaps negated, with the values of queries in what is sought or compared.
+
+        Where the query has one row whatever FROM gives, the condition is about the values of that.
+        """
         if isinstance(node, n.Unary):
-            return replace(node, operand=self.replaced_operand(node.operand))
+            return replace(node, operand=self.replaced_test(node.operand))
+        if isinstance(node, q.Exists | q.InQuery | q.Compared) and is_of_aggregates(node.query):
+            return self.replaced(node)
         if isinstance(node, q.InQuery | q.Compared):
             return replace(node, operand=self.replaced(node.operand))
         return node
@@ -82,26 +88,35 @@ class ScalarSubqueries:
         for known, value in self._known:
             if known == node:
                 return value
-        match node:
-            case q.Subquery():
-                made = self._scalar(node)
-            case q.Exists():
-                made = self._exists(node)
-            case q.InQuery():
-                made = self._is_in(node)
-            case q.Compared():
-                made = self._compared(node)
+        made = self._scalar(node) if isinstance(node, q.Subquery) else self._condition(node)
         self._known.append((node, made))
         return made
+
+    def _condition(self, node: q.Exists | q.InQuery | q.Compared) -> n.Node:
+        if isinstance(node, q.InQuery | q.Compared):
+            node = replace(node, operand=self.replaced(node.operand))
+        if is_of_aggregates(node.query):
+            return self._of_one_row(node)
+        match node:
+            case q.Exists():
+                return self._exists(node)
+            case q.InQuery():
+                return self._is_in(node)
+            case q.Compared():
+                return self._compared(node)
 
     # A query as a value
 
     def _scalar(self, subquery: q.Subquery) -> n.Node:
         source = self.queries.source
         parts = aggregate_values(self.queries, subquery.query)
-        found = correlated(self.queries, subquery.query if parts is None else parts.query, self._around)
-        inner = self.queries.query(subquery.query) if found is None else found.node
-        width = len(inner.columns) if found is None else found.width if parts is None else len(parts.items)
+        query = subquery.query if parts is None else parts.query
+        found = correlated(self.queries, query, self._around)
+        if found is None and parts is not None and (parts.are_calls or parts.are_null_of_no_rows):
+            # State is found by the names of columns, which are those of the query where it may stay whole.
+            query, parts = subquery.query, parts if parts.are_calls else None
+        inner = self.queries.query(query) if found is None else found.node
+        width = len(parts.items) if parts is not None else len(inner.columns) if found is None else found.width
         if width != 1:
             raise source.invalid(subquery.at, f"a query as a value has one column, not {width}")
         if not (_is_one_row(inner) if found is None else _is_one_row_each(found)):
@@ -110,18 +125,38 @@ class ScalarSubqueries:
                 "a query as a value gives one row: aggregate without GROUP BY, or write LIMIT 1; or use a join",
             )
         place = self._join(inner, (), []) if found is None else self._join_correlated(found)
-        if found is None or parts is None:
-            return n.ValueColumn(subquery.at, place)
-        return parts.values(place)[0]
+        return n.ValueColumn(subquery.at, place) if parts is None else self.replaced(parts.values(place)[0])
 
     # EXISTS, IN, ANY and ALL as values
+
+    def _of_one_row(self, node: q.Exists | q.InQuery | q.Compared) -> n.Node:
+        """What is said of a query of aggregates without GROUP BY: of its one row, or of none by HAVING."""
+        source, at = self.queries.source, node.at
+        parts = aggregate_values(self.queries, node.query)
+        if parts is None:
+            raise source.unsupported(
+                at,
+                "EXISTS, IN, ANY and ALL take of a query of aggregates without GROUP BY these alone, without columns "
+                "beside them, OVER, QUALIFY, OFFSET and LIMIT 0; use it in FROM of a query of its own",
+            )
+        found = correlated(self.queries, parts.query, self._around)
+        inner = self.queries.query(parts.query) if found is None else found.node
+        true, false = n.BooleanLiteral(at, True), n.BooleanLiteral(at, False)
+        if isinstance(node, q.Exists) and parts.having is None:
+            return true
+        items, having = parts.over(self._join(inner, (), []) if found is None else self._join_correlated(found))
+        holds = true if isinstance(node, q.Exists) else _with_one_row(node, self.replaced(tuple(items)), source)
+        if having is not None:
+            of_none = true if isinstance(node, q.Compared) and node.every else false
+            holds = n.Case(at, None, ((self.replaced(having), holds),), of_none)
+        return n.Unary(at, "NOT", holds) if isinstance(node, q.InQuery) and node.negated else holds
 
     def _exists(self, node: q.Exists) -> n.Node:
         marked = _marked(node.query)
         found = None if marked is None else correlated(self.queries, marked, self._around)
         if found is None:
             count = self._scalar(q.Subquery(node.at, _counting(node.query, node.at, ())))
-            return n.Binary(node.at, ">", zero_for_null(count), n.NumberLiteral(node.at, "0"))
+            return n.Binary(node.at, ">", count, n.NumberLiteral(node.at, "0"))
         return n.IsTest(node.at, n.ValueColumn(node.at, self._join_correlated(found)), "NULL", True)
 
     def _is_in(self, node: q.InQuery) -> n.Node:
@@ -223,7 +258,7 @@ class ScalarSubqueries:
         """IN by whether a value was met: null where it was not, and something that it was compared with is null."""
         at = node.at
         rows, values = (
-            zero_for_null(self._scalar(q.Subquery(at, _counting(node.query, at, counted))))
+            self._scalar(q.Subquery(at, _counting(node.query, at, counted)))
             for counted in ((), (n.Argument(at, n.Name(at, (n.Identifier(at, _VALUE),))),))
         )
         return _null_if_open(node, mark, (rows, values))
@@ -270,6 +305,24 @@ class ScalarSubqueries:
         return first
 
 
+def _with_one_row(node: q.InQuery | q.Compared, values: tuple[n.Node, ...], source: SqlText) -> n.Node:
+    """A comparison with the only row of a query; for IN, whether it is equal.
+
+    Raises:
+        SqlValidationError: it has more columns, or fewer, than are compared.
+    """
+    at, operand = node.at, node.operand
+    is_row = isinstance(node, q.InQuery) and isinstance(operand, n.Constructor) and operand.kind == "ROW"
+    operands = operand.items if is_row and isinstance(operand, n.Constructor) else (operand,)
+    if len(operands) != len(values):
+        raise source.invalid(at, f"the query has {len(values)} columns, and {len(operands)} values are compared")
+    operator = node.operator if isinstance(node, q.Compared) else "="
+    pairs = zip(operands, values, strict=True)
+    compared = conjunction_of([n.Binary(at, operator, one, other) for one, other in pairs])
+    assert compared is not None, "a query has columns"
+    return compared
+
+
 def _null_if_open(node: q.InQuery, mark: n.Node, counts: tuple[n.Node, n.Node]) -> n.Node:
     """Whether there is a mark; null without one, where the operand is null or there are more rows than values."""
     at, (rows, values) = node.at, counts
@@ -289,9 +342,7 @@ def _only_column(node: q.InQuery | q.Compared, source: SqlText) -> tuple[q.Selec
     assert isinstance(body, q.Select), "it names outer columns"
     value = body.items[0].value
     clauses = (body.group_by, body.having, body.qualify, query.limit, query.offset)
-    if any(clause is not None for clause in clauses) or any(
-        is_aggregate(part) or isinstance(part, n.Star) for part in nodes_in(value)
-    ):
+    if any(clause is not None for clause in clauses) or any(isinstance(part, n.Star) for part in nodes_in(value)):
         raise source.unsupported(
             node.at, "IN, ANY and ALL here take a plain SELECT of one column, when it names outer columns; use EXISTS"
         )

@@ -15,8 +15,8 @@ from penstock.tables.bind.over_calls import OverCalls
 from penstock.tables.bind.queries import Queries
 from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.subqueries import bind_where, tested_query
-from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, is_aggregate, nodes_in, sort_key
+from penstock.tables.bind.subqueries import bind_where, without_values
+from penstock.tables.bind.syntax import is_aggregate, nodes_in, sort_key
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
@@ -75,7 +75,7 @@ class SelectBinder:
         """The rows with the values of queries that stand in expressions; SELECT has their columns in their places."""
         select = self._select
         values = ScalarSubqueries(self._queries, node, scope)
-        where = None if select.where is None else _without_values(values, select.where)
+        where = None if select.where is None else without_values(values, select.where)
         items, having = values.replaced(select.items), values.replaced(select.having)
         group_by = select.group_by
         if group_by is not None or self._has_aggregates():
@@ -250,16 +250,6 @@ class SelectBinder:
         if isinstance(expression, FunctionCall) and expression.name == "PROCTIME":
             time = TimeAttribute.PROCTIME
         return Column(name, expression.type, time)
-
-
-def _without_values(values: ScalarSubqueries, where: n.Node) -> n.Node | None:
-    """WHERE with the values of queries; EXISTS and IN of whole conditions stay, to become joins of their own."""
-    return conjunction_of(
-        [
-            values.replaced(part) if tested_query(part) is None else values.replaced_operand(part)
-            for part in conjuncts_of(where)
-        ]
-    )
 
 
 def visible_names(scope: Scope) -> dict[int, str]:

@@ -11,8 +11,9 @@ from typing import TypeAlias
 from penstock.tables.bind.correlated import compared, correlated, equal
 from penstock.tables.bind.expression_binder import ExpressionBinder
 from penstock.tables.bind.queries import Outer, Queries
+from penstock.tables.bind.scalar_subqueries import ScalarSubqueries
 from penstock.tables.bind.scopes import Scope
-from penstock.tables.bind.syntax import conjuncts_of, is_aggregate, nodes_in
+from penstock.tables.bind.syntax import conjunction_of, conjuncts_of, nodes_in
 from penstock.tables.building import call, chain
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.parse import nodes as n
@@ -32,7 +33,7 @@ def bind_where(queries: Queries, where: n.Node, node: PlanNode, scope: Scope) ->
     plain: list[n.Node] = []
     subqueries: list[tuple[Tested, bool]] = []
     for part in conjuncts_of(where):
-        found = tested_query(part)
+        found = _tested_query(part)
         if found is None:
             plain.append(part)
         else:
@@ -45,7 +46,17 @@ def bind_where(queries: Queries, where: n.Node, node: PlanNode, scope: Scope) ->
     return node
 
 
-def tested_query(node: n.Node) -> tuple[Tested, bool] | None:
+def without_values(values: ScalarSubqueries, where: n.Node) -> n.Node | None:
+    """WHERE with the values of queries; EXISTS and IN of whole conditions stay, to become joins of their own."""
+    return conjunction_of(
+        [
+            values.replaced(part) if _tested_query(part) is None else values.replaced_test(part)
+            for part in conjuncts_of(where)
+        ]
+    )
+
+
+def _tested_query(node: n.Node) -> tuple[Tested, bool] | None:
     """A condition about a query, and whether it is negated; None for other conditions."""
     negated = False
     while isinstance(node, n.Unary) and node.operator == "NOT":
@@ -128,20 +139,14 @@ def _inner(queries: Queries, subquery: Tested, around: Outer) -> _Inner:
     if not is_plain or not isinstance(body, q.Select) or not _is_correlated(queries, body, outer):
         node = queries.query(query)
         return _Inner(node, _columns(node, width))
-    if body.group_by is not None or body.having is not None or body.distinct or query.order_by or query.limit:
+    clauses = (body.group_by, body.having, body.qualify, query.limit, query.offset)
+    if body.distinct or query.order_by or any(clause is not None for clause in clauses):
         return _freed(queries, query, around)
-    takes_values = not isinstance(subquery, q.Exists)
-    if takes_values and _has_aggregates(body):
-        return _freed(queries, query, around)
-    return _of_from(queries, body, outer, takes_values)
+    return _of_from(queries, body, outer, not isinstance(subquery, q.Exists))
 
 
 def _columns(node: PlanNode, width: int) -> tuple[Expression, ...]:
     return tuple(InputColumn(column.type, width + place) for place, column in enumerate(node.columns))
-
-
-def _has_aggregates(body: q.Select) -> bool:
-    return any(is_aggregate(part) for item in body.items for part in nodes_in(item))
 
 
 def _freed(queries: Queries, query: q.Query, outer: Outer) -> _Inner:
@@ -155,15 +160,17 @@ def _of_from(queries: Queries, body: q.Select, outer: Scope, takes_values: bool)
     """A plain SELECT as the rows of its FROM, which conditions may compare in any way with outer columns."""
     assert body.source is not None
     assert body.where is not None
-    node, scope = queries.relation(body.source)
-    width = len(outer.columns)
+    inner = ScalarSubqueries(queries, *queries.relation(body.source))
+    where = without_values(inner, body.where)
+    assert where is not None
+    node, scope, width = inner.node, inner.scope, len(outer.columns)
     kept: list[n.Node] = []
     tests: list[Expression] = []
     both = outer.beside(scope, (*outer.columns, *node.columns))
     inner_first = Scope((*both.members[len(outer.members) :], *outer.members), both.columns)
     binder = _inside(queries, inner_first, width, scope)
-    for part in conjuncts_of(body.where):
-        if tested_query(part) is not None:
+    for part in conjuncts_of(where):
+        if _tested_query(part) is not None:
             kept.append(part)
             continue
         bound = binder.condition(part, "WHERE")
@@ -187,6 +194,8 @@ def _inside(queries: Queries, both: Scope, width: int, inner: Scope) -> Expressi
     """Binds over inner and outer columns; names mean the inner ones first."""
 
     def hook(node: n.Node) -> Expression | None:
+        if isinstance(node, n.ValueColumn):
+            return both.column(node.place + width)
         if not isinstance(node, n.Name):
             return None
         found = inner.find(node, queries.source)

@@ -130,6 +130,9 @@ class Queries:
                 f"(SELECT COUNT(*) FROM {inner[0]} WHERE {bound} OR {one} IS NULL) > 1",
                 f"({one} {negated}IN (SELECT {other} FROM {inner[0]} WHERE {bound}) OR {one} = 2)",
                 f"({one} > ALL (SELECT {other} FROM {inner[0]} WHERE {bound}) OR {one} IS NULL)",
+                f"{one} {negated}IN (SELECT COUNT({other}) FROM {inner[0]} WHERE {bound})",
+                f"({one} >= ALL (SELECT MIN({other}) FROM {inner[0]} WHERE {one} = {other}) OR {one} = 1)",
+                f"{negated}EXISTS (SELECT MAX({other}) FROM {inner[0]} WHERE {bound} HAVING COUNT(*) <> 1)",
             )
         )
         values = self._some(outer[1])

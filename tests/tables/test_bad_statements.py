@@ -237,7 +237,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     ),
     (
         SqlUnsupportedError,
-        "SELECT 'a' IN (SELECT MAX(item) FROM items i WHERE i.weight > o.id) FROM orders o",
+        "SELECT 'a' IN (SELECT MAX(item) FROM items i WHERE i.weight > o.id GROUP BY item) FROM orders o",
         12,
         "a plain SELECT of one column",
     ),
