@@ -349,7 +349,7 @@ _BY_VALUES: Final = (
 )
 
 
-def _exact(function: ScalarFunction) -> ScalarFunction:
+def with_exact_times(function: ScalarFunction) -> ScalarFunction:
     """The function, which sees numbers in place of times with nanoseconds."""
 
     def evaluate(call: CallValues) -> pa.Array:
@@ -359,7 +359,7 @@ def _exact(function: ScalarFunction) -> ScalarFunction:
 
 
 FUNCTIONS: Final = (
-    *map(_exact, _BY_VALUES),
+    *map(with_exact_times, _BY_VALUES),
     ScalarFunction("ROW", (s.ANY,), _row_type, _row_of, variadic=True, keeps_null=True),
     ScalarFunction("FIELD", (s.ANY, s.TEXT), s.like_first, _field),
 )

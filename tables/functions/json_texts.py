@@ -10,6 +10,7 @@ import base64
 import datetime
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -17,11 +18,14 @@ import pyarrow as pa
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.collections import with_exact_times
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
 from penstock.tables.types import Kind, SqlType
 
 _ABSENT: Final = "ABSENT"
 _JSON: Final = "JSON"
+_TIMES: Final = (Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ)
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 def json_text(value: object) -> str:
@@ -37,7 +41,7 @@ def json_text(value: object) -> str:
         return format(value, "f")
     if isinstance(value, bytes):
         return json.dumps(base64.b64encode(value).decode("ascii"))
-    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time | _Nanoseconds):
         return json.dumps(value.isoformat())
     return json.dumps(value, ensure_ascii=False)
 
@@ -47,6 +51,26 @@ class _Written:
 
     def __init__(self, text: str) -> None:
         self.text = text
+
+
+@dataclass(frozen=True, slots=True)
+class _Nanoseconds:
+    """A time with nanoseconds, shown as Python shows others: as a key by `str`, as a value by `isoformat`."""
+
+    since_1970: int
+    kind: SqlType
+
+    def __str__(self) -> str:
+        return self.isoformat(" ")
+
+    def isoformat(self, between: str = "T") -> str:
+        """As ISO 8601, with the nanoseconds unless they are 0."""
+        micros, nanos = divmod(self.since_1970, 1000)
+        moment = _EPOCH + datetime.timedelta(microseconds=micros)
+        text = f"{moment.isoformat(between, 'microseconds')}{nanos:03d}" if nanos else moment.isoformat(between)
+        if self.kind.kind is Kind.TIME:
+            return text.partition(between)[2]
+        return f"{text}+00:00" if self.kind.kind is Kind.TIMESTAMP_LTZ else text
 
 
 def _written(text: str) -> _Written:
@@ -62,8 +86,12 @@ def _plain(value: Any, kind: SqlType) -> Any:
         return None
     if kind.kind is Kind.VARIANT:
         return _Written(value)
+    if kind.kind in _TIMES and isinstance(value, int):
+        return _Nanoseconds(value, kind)
     if kind.kind is Kind.MAP:
-        return {str(key): _plain(item, kind.parts[1]) for key, item in value}
+        return {str(_plain(key, kind.parts[0])): _plain(item, kind.parts[1]) for key, item in value}
+    if kind.kind is Kind.MULTISET:
+        return [(_plain(item, kind.parts[0]), count) for item, count in value]
     if kind.kind is Kind.ARRAY:
         return [_plain(item, kind.parts[0]) for item in value]
     if kind.kind is Kind.ROW:
@@ -91,7 +119,7 @@ def _object_of(call: CallValues) -> pa.Array:
     drops = _drops_nulls(call)
     rows: list[dict[str, Any]] = [{} for _ in range(call.rows)]
     for place in range(1, len(call.columns), 3):
-        keys = call.columns[place].to_pylist()
+        keys = [_plain(key, call.types[place]) for key in call.columns[place].to_pylist()]
         for row, key, value in zip(rows, keys, _values(call, place + 1), strict=True):
             if key is None:
                 raise ValueError("JSON_OBJECT: a key is null")
@@ -174,7 +202,7 @@ def _json(call: CallValues) -> pa.Array:
     return pa.array([None if text is None else _written(text).text for text in call.columns[0].to_pylist()])
 
 
-FUNCTIONS: Final = (
+_BY_VALUES: Final = (
     _made("JSON_OBJECT", (s.KEYWORD, s.ANY), _object_of, _keys_are_flat),
     _made("JSON_ARRAY", (s.KEYWORD, s.ANY), _array_of),
     ScalarFunction("JSON_STRING", (s.ANY,), always(t.STRING), _string_of),
@@ -189,3 +217,5 @@ FUNCTIONS: Final = (
         coerce=_keys_of_all_are_flat,
     ),
 )
+
+FUNCTIONS: Final = tuple(map(with_exact_times, _BY_VALUES))

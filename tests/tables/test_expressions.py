@@ -6,13 +6,17 @@ import datetime
 import math
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import JobFailedError, PenstockError, SqlError, SqlValidationError
+
+_SPACED: Final = "2020-01-01 00:00:00.123456789"
+_ISO: Final = _SPACED.replace(" ", "T")
+_AT: Final = f"TIMESTAMP '{_SPACED}'"
 
 
 def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
@@ -380,6 +384,14 @@ def test_the_session_has_a_time_zone() -> None:
         ("JSON_OBJECT('a' VALUE CAST(NULL AS INT) ABSENT ON NULL)", "{}"),
         ("JSON_OBJECT('k' VALUE JSON_ARRAY(x, JSON_OBJECT()), 'l' VALUE JSON('[1, 2]'))", '{"k":[1,{}],"l":[1,2]}'),
         ("JSON_OBJECT('k' VALUE JSON_STRING(x))", '{"k":"1"}'),
+        (f"JSON_OBJECT('k' VALUE ARRAY[{_AT}])", '{"k":["2020-01-01T00:00:00.123456789"]}'),
+        (f"JSON_ARRAY({_AT}, MAP['k', ROW({_AT})])", f'["{_ISO}",{{"k":{{"EXPR$0":"{_ISO}"}}}}]'),
+        (f"JSON_OBJECT(KEY {_AT} VALUE MAP[{_AT}, 1])", f'{{"{_SPACED}":{{"{_SPACED}":1}}}}'),
+        (f"JSON_STRING(CAST({_AT} AS TIMESTAMP_LTZ(9)))", f'"{_ISO}+00:00"'),
+        (f"JSON_ARRAYAGG({_AT})", f'["{_ISO}"]'),
+        (f"JSON_OBJECTAGG(KEY {_AT} VALUE {_AT})", f'{{"{_SPACED}":"{_ISO}"}}'),
+        ("JSON_STRING(CAST(TIMESTAMP '1969-12-31 23:59:59' AS TIMESTAMP(9)))", '"1969-12-31T23:59:59"'),
+        ("JSON_STRING(TIMESTAMP '1969-12-31 23:59:59.0000001')", '"1969-12-31T23:59:59.000000100"'),
         ("JSON_ARRAY(1.50, 'é', NULL, TIMESTAMP '2020-01-01 10:00:00')", '[1.50,"é","2020-01-01T10:00:00"]'),
         ("JSON_ARRAY(ARRAY[1, NULL], x'01', MAP['z', ROW(1)] NULL ON NULL)", '[[1,null],"AQ==",{"z":{"EXPR$0":1}}]'),
         ("JSON_ARRAY()", "[]"),
