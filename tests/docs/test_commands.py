@@ -19,6 +19,7 @@ from penstock.testing.connector_suite import TransactionalSinkSuite
 from penstock.web.serve import DEFAULT_PORT
 from tests.docs.commands import ROOT, blocks, commands
 from tests.docs.test_sql_pages import NAMES as SQL_PAGES
+from tests.docs.test_sql_syntax import BLOCKS as SYNTAX
 
 COMMANDS: Final = tuple(commands())
 _OTHERS: Final = {
@@ -101,7 +102,8 @@ def _yaml(page: str) -> Any:
 
 
 def test_no_block_is_of_a_kind_that_nobody_looks_at() -> None:
-    """Python is run by test_snippets.py, SQL with its results by test_sql_pages.py, commands are parsed here."""
+    """Python is run by test_snippets.py, SQL with its results by test_sql_pages.py, commands are parsed here, and the
+    syntax of SQL in test_sql_syntax.py."""
     found = {
         (language, str(page.relative_to(ROOT / "docs")))
         for page in (ROOT / "docs").rglob("*.md")
@@ -110,6 +112,7 @@ def test_no_block_is_of_a_kind_that_nobody_looks_at() -> None:
     rest = {one for one in found if one[0] not in ("python", "sh", "console", "text")}
     assert rest == {
         *(("sql", f"sql/{name}") for name in SQL_PAGES),
+        *(("syntax", f"sql/{name}") for name, blocks in SYNTAX.items() if blocks),
         *(("yaml", f"{name}.md") for name in ("configuration", "console", "deployment")),
         *(("py", f"{name}.md") for name in ("connectors", "testing")),
         ("markdown", "adr/README.md"),

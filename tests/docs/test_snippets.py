@@ -31,6 +31,7 @@ PAGES = [
     "docs/notebooks.md",
     "docs/testing.md",
     "docs/sql/README.md",
+    "docs/sql/create-function.md",
     "docs/sql/match-recognize.md",
     *(f"docs/concepts/{name}.md" for name in CONCEPTS),
 ]
