@@ -291,6 +291,14 @@ def operations(expression: Expr) -> tuple[Any, ...] | None:
     return _nodes(expression)
 
 
+def conjuncts(expression: Expr) -> list[Expr]:
+    """The expressions that `&` joins in this one, in order: two for `(col("a") == 1) & col("b")`; else itself."""
+    nodes = _nodes(expression)
+    if not nodes or nodes[-1].name != "__and__" or not isinstance(nodes[-1].exprs[0], Expr):
+        return [expression]
+    return [*conjuncts(type(expression)(*nodes[:-1])), *conjuncts(nodes[-1].exprs[0])]
+
+
 def _error_on(steps: Sequence[Step], batch: Batch, schema: pa.Schema) -> Exception | None:
     try:
         apply(steps, batch, schema)

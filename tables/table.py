@@ -32,6 +32,8 @@ OP = "op"
 
 
 _JOINS: Final = ("INNER", "LEFT", "RIGHT", "FULL")
+_NAMING: Final = ("select", "add_columns")
+"""The verbs whose expressions name columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,16 +135,43 @@ class Table:
         """The different rows."""
         return self._asked("SELECT DISTINCT * FROM this")
 
-    def group_by(self, *keys: str) -> GroupedTable:
-        """The rows by keys: columns, expressions of SQL, or `ROLLUP (a, b)`; `select` says what each group gives."""
-        return GroupedTable(self, keys)
+    def group_by(self, *keys: str | Expr) -> GroupedTable:
+        """The rows by keys; `select` says what each group gives.
 
-    def join(self, other: Table, on: str, how: str = "INNER") -> Table:
+        Args:
+            keys: columns, expressions of SQL, or `ROLLUP (a, b)`; or expressions as of streams, which `select` knows
+                by their names, such as `(col("price") // 10).alias("tens")`.
+
+        Raises:
+            ConfigurationError: an expression has the name of a column of the table.
+        """
+        return GroupedTable(*self._with_keys(keys))
+
+    def _with_keys(self, keys: Sequence[str | Expr]) -> tuple[Table, tuple[str, ...]]:
+        """The table with the keys that are computed, and what all keys are in SQL."""
+        texts = tuple(key for key in keys if isinstance(key, str))
+        if len(texts) == len(keys):
+            return self, texts
+        from penstock.tables.column_expressions import written
+
+        functions: dict[str, UserFunction] = {}
+        found = written("group_by", keys, self.columns, functions)
+        made = [(text, name) for text, name in found if name is not None and text != quoted(name)]
+        for _, name in made:
+            if name in self.columns:
+                raise ConfigurationError(f"group_by: there is a column {name!r}; name the key with .alias(...)")
+        items = ", ".join(["*", *(f"{text} AS {quoted(name)}" for text, name in made)])
+        table = self._environment.queried(f"SELECT {items} FROM this", {"this": self._plan}, functions)
+        return table, tuple(text if name is None else quoted(name) for text, name in found)
+
+    def join(self, other: Table, on: str | Expr, how: str = "INNER") -> Table:
         """The rows of this table with those of another.
 
         Args:
             other: of the same environment.
-            on: a condition over `this` and `other`, such as `"this.id = other.id"`.
+            on: a condition over `this` and `other`, such as `"this.id = other.id"`; or an expression as of
+                streams, such as `col("this.id") == col("other.id")`, in which a column that only one table has may
+                stand without its table.
             how: INNER, LEFT, RIGHT or FULL.
 
         Raises:
@@ -151,7 +180,12 @@ class Table:
         kind = how.upper()
         if kind not in _JOINS:
             raise ConfigurationError(f"join: how={how!r} is no join; take {', '.join(_JOINS)}")
-        return self._asked(f"SELECT * FROM this {kind} JOIN other ON {on}", other)
+        functions: dict[str, UserFunction] = {}
+        if not isinstance(on, str):
+            from penstock.tables.column_expressions import join_condition
+
+            on = join_condition(on, self.columns, other.columns, functions)
+        return self._asked(f"SELECT * FROM this {kind} JOIN other ON {on}", other, functions)
 
     def union_all(self, other: Table) -> Table:
         """The rows of both tables; their columns go by their order."""
@@ -169,22 +203,26 @@ class Table:
         """The different rows that the other table does not have."""
         return self._asked("SELECT * FROM this EXCEPT SELECT * FROM other", other)
 
-    def order_by(self, *items: str) -> Table:
-        """The rows in order: columns, with `DESC` or `NULLS LAST` behind them; what it takes is said of ORDER BY."""
-        return self._asked(f"SELECT * FROM this ORDER BY {_listed(items, 'order_by')}")
+    def order_by(self, *items: str | Expr) -> Table:
+        """The rows in order; what it takes is said of ORDER BY.
+
+        Args:
+            items: columns, with `DESC` or `NULLS LAST` behind them; or expressions as of streams, which ascend.
+        """
+        return self._computed("order_by", items, "SELECT * FROM this ORDER BY {}")
 
     def limit(self, count: int, offset: int = 0) -> Table:
         """So many rows, without the first `offset`."""
         return self._asked(f"SELECT * FROM this LIMIT {count} OFFSET {offset}")
 
-    def first(self, count: int, *items: str) -> Table:
+    def first(self, count: int, *items: str | Expr) -> Table:
         """The first rows in an order, kept up to date.
 
         Args:
             count: how many.
             items: as of `order_by`.
         """
-        return self._asked(f"SELECT * FROM this ORDER BY {_listed(items, 'first')} LIMIT {count}")
+        return self._computed("first", items, f"SELECT * FROM this ORDER BY {{}} LIMIT {count}")
 
     def add_columns(self, *items: str | Expr) -> Table:
         """The table with further columns behind its own; items as of `select`."""
@@ -223,16 +261,19 @@ class Table:
 
         functions: dict[str, UserFunction] = {}
         found = written(verb, items, self.columns, functions)
-        given = [text if name is None or verb == "where" else f"{text} AS {quoted(name)}" for text, name in found]
-        return self._environment.queried(query.format(", ".join(given)), {"this": self._plan}, functions)
+        are_named = verb in _NAMING
+        given = [f"{text} AS {quoted(name)}" if are_named and name is not None else text for text, name in found]
+        return self._asked(query.format(", ".join(given)), functions=functions)
 
-    def _asked(self, query: str, other: Table | None = None) -> Table:
+    def _asked(
+        self, query: str, other: Table | None = None, functions: Mapping[str, UserFunction] | None = None
+    ) -> Table:
         tables = {"this": self._plan}
         if other is not None:
             if other._environment is not self._environment:
                 raise ConfigurationError("both tables must be of one environment")
             tables["other"] = other._plan
-        return self._environment.queried(query, tables)
+        return self._environment.queried(query, tables, functions)
 
     # Streams
 

@@ -14,7 +14,7 @@ import pytest
 from narwhals.stable.v2 import nth
 
 from penstock import StreamEnvironment, col
-from penstock.engine.errors import GraphError, SqlError
+from penstock.engine.errors import ConfigurationError, GraphError, SqlError
 from penstock.engine.expressions import Expr, concat_str, lit
 from penstock.tables.table import Table
 from tests.tables.test_against_duckdb import _there
@@ -140,3 +140,27 @@ def test_names_may_have_backticks(env: StreamEnvironment) -> None:
 def test_a_condition_is_one_column(env: StreamEnvironment) -> None:
     with pytest.raises(GraphError, match=r"where: the condition gives 2 columns; join them with all_horizontal"):
         env.tables.table("bids").where(col("item", "price"))
+
+
+def test_groups_and_orders_take_expressions(env: StreamEnvironment) -> None:
+    bids = env.tables.table("bids")
+    parity = bids.group_by((col("price") % 2).alias("odd"), "item").select("odd", "item", "MAX(price) AS m")
+    assert _rows(parity) == [(0, "pen", 4), (1, "cup", 5), (1, "pen", 3)]
+    assert _rows(bids.group_by(col("item")).select("item", "COUNT(*) AS n")) == [("cup", 1), ("pen", 2)]
+    assert [row["price"] for row in bids.order_by(col("item"), "price DESC").collect()] == [5, 4, 3]
+    assert [row["price"] for row in bids.order_by(-col("price")).collect()] == [5, 4, 3]
+    assert _rows(bids.first(1, (col("price") - 4).abs())) == [("pen", 4)]
+    with pytest.raises(ConfigurationError, match="group_by: there is a column 'price'; name the key"):
+        bids.group_by(col("price") % 2)
+
+
+def test_joins_take_expressions(env: StreamEnvironment) -> None:
+    env.sql("CREATE VIEW stock AS SELECT * FROM (VALUES ('pen', 7), ('cup', 0)) AS t (item, pieces)")
+    bids, stock = env.tables.table("bids"), env.tables.table("stock")
+    same = col("this.item") == col("other.item")
+    assert _rows(bids.join(stock, same).select("price", "pieces")) == [(3, 7), (4, 7), (5, 0)]
+    dear = bids.join(stock, same & (col("price") + col("pieces") > 10), how="left").select("price", "pieces")
+    assert _rows(dear) == [(3, None), (4, 7), (5, None)]
+    assert bids.join(stock, same).explain() == bids.join(stock, "this.item = other.item").explain()
+    with pytest.raises(GraphError, match="no column 'item'"):
+        bids.join(stock, col("item") == col("other.item"))
