@@ -105,14 +105,15 @@ def with_numbers(values: pa.Array) -> pa.Array:
         >>> with_numbers(pa.array([[5]], pa.list_(pa.timestamp("ns")))).to_pylist()
         [[5]]
     """
-    kind = _with_numbers(values.type)
+    kind = numbers_type(values.type)
     return values if kind == values.type else values.cast(kind)
 
 
-def _with_numbers(kind: pa.DataType) -> pa.DataType:
+def numbers_type(kind: pa.DataType) -> pa.DataType:
+    """The type of what `with_numbers` makes of values of type `kind`."""
     if pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind):
         return pa.int64() if kind.unit == "ns" else kind
-    return rebuilt(kind, _with_numbers)
+    return rebuilt(kind, numbers_type)
 
 
 def rebuilt(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:

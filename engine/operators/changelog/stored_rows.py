@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.engine.columns import numbers_type, with_numbers
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
 from penstock.engine.operators.changelog.stored_tables import key_schema, map_keys, row_tuples, stored_table
@@ -39,9 +40,9 @@ class StoredRows:
         self._backend = backend
         ttl = None if layout.ttl_ms is None else StateTtl(layout.ttl_ms)
         self._kind = pa.struct(list(layout.schema))
-        self._state: MapState = backend.map_state(
-            MapStateDescriptor(layout.name, self._kind, key_type=pa.binary(), ttl=ttl)
-        )
+        # Rows lie there as Python's, whose times have no nanoseconds.
+        kept = numbers_type(self._kind)
+        self._state: MapState = backend.map_state(MapStateDescriptor(layout.name, kept, key_type=pa.binary(), ttl=ttl))
 
     def load(self, rows: KeyedRows, keys: Sequence[pa.Array], identity: Sequence[pa.Array] | None) -> None:
         """Read the rows of these keys, or these rows; they may repeat."""
@@ -78,7 +79,7 @@ class StoredRows:
         for key, map_key in zip(*self._places(gone, dead), strict=True):
             self._move(key)
             self._state.remove(map_key)
-        values = batch_rows(rows.rows(written, self._layout.schema)) if len(written) else []
+        values = batch_rows(_with_numbers(rows.rows(written, self._layout.schema))) if len(written) else []
         for key, map_key, value in zip(*self._places(rows, written), values, strict=True):
             self._move(key)
             self._state.put(map_key, value)
@@ -87,6 +88,10 @@ class StoredRows:
     def _places(self, rows: KeyedRows, slots: Int64s) -> tuple[list[tuple[object, ...]], list[bytes]]:
         columns = [rows.columns(slots, schema.names) for schema in (self._layout.keys, self._layout.identity)]
         return row_tuples(columns[0], len(slots)), map_keys(columns[1], len(slots))
+
+
+def _with_numbers(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([with_numbers(column) for column in rows.columns], names=rows.schema.names)
 
 
 class StoredStates:

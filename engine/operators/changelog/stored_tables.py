@@ -10,6 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from penstock.engine.columns import numbers_type, with_numbers
 from penstock.engine.errors import StateError
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.rows import batch_rows
@@ -39,7 +40,7 @@ def row_tuples(columns: Sequence[pa.Array], count: int) -> list[tuple[object, ..
 
 def map_keys(identity: Sequence[pa.Array], count: int) -> list[bytes]:
     """What tells the rows of one key apart in RocksDB."""
-    return [pack(list(row)) for row in row_tuples(identity, count)]
+    return [pack(list(row)) for row in row_tuples([with_numbers(column) for column in identity], count)]
 
 
 def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
@@ -55,6 +56,7 @@ def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
         table = pa.table(
             {name: (table if name in beside else rows).column(name) for name in [*beside, *rows.column_names]}
         )
+    table = _with_times(table, layout.schema)
     expected = layout.schema
     came = pa.schema([field for field in table.schema if field.name not in (KEY_GROUP, TOUCHED)])
     if came.names != expected.names or came.types != expected.types:
@@ -65,12 +67,22 @@ def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
     return table
 
 
+def _with_times(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with times again where numbers are in their place."""
+    for place, name in enumerate(table.column_names):
+        kind = schema.field(name).type if name in schema.names else None
+        if kind is not None and table.column(name).type != kind and table.column(name).type == numbers_type(kind):
+            table = table.set_column(place, name, table.column(name).cast(kind))
+    return table
+
+
 def stored_table(table: pa.Table, layout: RowsLayout) -> StateTable:
     """The flat rows of a state as RocksDB's backend restores them."""
     keys = [_one(table.column(name)) for name in layout.keys.names]
     identity = [_one(table.column(name)) for name in layout.identity.names]
+    fields = list(numbers_type(pa.struct(list(layout.schema))))
     values = pa.StructArray.from_arrays(
-        [_one(table.column(name)) for name in layout.schema.names], fields=list(layout.schema)
+        [with_numbers(_one(table.column(name))) for name in layout.schema.names], fields=fields
     )
     columns = {
         KEY_GROUP: _one(table.column(KEY_GROUP)),

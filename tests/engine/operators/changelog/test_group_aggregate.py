@@ -292,7 +292,8 @@ def test_aggregates_of_aggregates_in_a_job_count_what_is_there_now() -> None:
     assert materialised.rows == [(1, 2), (2, 2), (3, 1)]
 
 
-def test_values_with_nanoseconds_come_and_go_and_are_restored() -> None:
+@pytest.mark.parametrize(("before", "after"), [("heap", "heap"), ("heap", "rocksdb"), ("rocksdb", "heap")])
+def test_values_with_nanoseconds_come_and_go_and_are_restored(before: str, after: str) -> None:
     moment = pa.timestamp("ns")
     schema = pa.schema({"k": pa.list_(moment), "t": moment, "m": pa.map_(pa.string(), moment)})
     calls = (
@@ -300,17 +301,18 @@ def test_values_with_nanoseconds_come_and_go_and_are_restored() -> None:
         AggregateCall("collect", "counts", pa.map_(moment, pa.int32()), "t"),
         AggregateCall("first_value", "first", schema.field("m").type, "m"),
         AggregateCall("count", "maps", INT, "m", distinct=True),
+        AggregateCall("max", "last", moment, "t"),
     )
-    tested = ChangelogJob(GroupAggregateSpec(schema, ("k",), calls), [schema], 2)
+    tested = ChangelogJob(GroupAggregateSpec(schema, ("k",), calls), [schema], 2, before)
 
     def row(key: int, time: int) -> Row:
         return ([1000, key], time, [("a", time)])
 
     tested.send([("+I", row(1, 7)), ("+I", row(1, 8)), ("+I", row(2, 7)), ("+I", row(1, 8)), ("+I", row(2000, 1000))])
-    tested.restart(3)
+    tested.restart(3, after)
     tested.send([("-D", row(1, 7)), ("+I", row(2, 9)), ("-D", row(2000, 1000))])
     assert tested.materialised.rows == [
-        ((1000, 1), (8, 8), ((8, 2),), (("a", 8),), 1),
-        ((1000, 2), (7, 9), ((7, 1), (9, 1)), (("a", 7),), 2),
+        ((1000, 1), (8, 8), ((8, 2),), (("a", 8),), 1, 8),
+        ((1000, 2), (7, 9), ((7, 1), (9, 1)), (("a", 7),), 2, 9),
     ]
     tested.close()

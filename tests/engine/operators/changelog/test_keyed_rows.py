@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.columns import numbers_type, with_numbers
 from penstock.engine.operators.changelog.chains import Chains
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
+from penstock.engine.operators.changelog.stored_tables import flat_table
 from penstock.engine.state.keys.identity import coded, decoded
+from penstock.engine.state.snapshot import KEY_GROUP
+from penstock.engine.state.state_tables import START, VALUE
 from tests.draws import drawn
 
 LAYOUT = RowsLayout(
@@ -133,3 +137,14 @@ def test_nested_times_have_the_codes_that_saved_rows_have() -> None:
     told = ["[datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]", "[1]", None, "[None]"]
     assert coded(lists).to_pylist() == told
     assert coded(lists[:1]).to_pylist() == told[:1]
+
+
+def test_rows_that_rocksdb_saved_have_times_whether_as_times_or_as_numbers() -> None:
+    times = pa.schema({"t": pa.timestamp("ns"), "l": pa.list_(pa.timestamp("ns", "UTC"))})
+    layout = RowsLayout("s", pa.schema({"k": pa.int64()}), pa.schema({}), times)
+    for kind in (pa.struct(list(layout.schema)), numbers_type(pa.struct(list(layout.schema)))):
+        values = pa.array([{"k": 1, "t": 5000, "l": [7000]}], kind)
+        saved = pa.table({KEY_GROUP: pa.array([3], pa.int32()), START: pa.nulls(1, pa.int64()), VALUE: values})
+        (row,) = flat_table(saved, layout, "operator 'f'").select(layout.schema.names).to_batches()
+        assert row.schema == layout.schema
+        assert [with_numbers(column).to_pylist() for column in row.columns] == [[1], [5000], [[7000]]]
