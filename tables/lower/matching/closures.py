@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from penstock.engine.columns import with_numbers
 from penstock.engine.patterns.rows.search import PartitionRows
 from penstock.engine.patterns.rows.trail import Trail
 from penstock.tables.expressions import Constant, Conversion, Expression, FunctionCall, InputColumn, columns_in, walk
@@ -153,7 +154,7 @@ class Closures:
             columns: list[pa.Array | None] = [None] * width
             for place in read:
                 columns[place] = pa.array([self._readers[place](trail, rows, start)], kinds[place])
-            return Evaluation(columns, 1, self._session()).value(expression)[0].as_py()
+            return with_numbers(Evaluation(columns, 1, self._session()).value(expression))[0].as_py()
 
         return computed
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.columns import with_numbers
 from penstock.engine.patterns.rows.column_rules import Int64s
 from penstock.tables.lower.matching.column_partitions import ColumnMatches
 from penstock.tables.lower.matching.readers import aggregated
@@ -55,7 +56,7 @@ def _aggregate(
     if reference.function == "COUNT":
         return pa.array(ends - begins).cast(kind)
     step, finish = aggregated(replace(reference, value=0))
-    values = column.take(pa.array(found.rows[mask])).to_pylist()
+    values = with_numbers(column.take(pa.array(found.rows[mask]))).to_pylist()
     made = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         kept = None

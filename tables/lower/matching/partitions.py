@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from penstock.engine.columns import with_numbers
 from penstock.engine.errors import RecordError, StateError
 from penstock.engine.patterns.rows.column_rules import Int64s
 from penstock.engine.patterns.rows.lookahead import Bools
@@ -120,7 +121,10 @@ def skips_to_itself(where: str, names: str) -> RecordError:
 
 
 def key_tuples(columns: Sequence[pa.Array], rows: int) -> list[tuple[Any, ...]]:
-    """The keys of rows as tuples; of no columns, they are all alike."""
+    """The keys of rows, or what else they have, as tuples: of no columns they are all alike.
+
+    Times with nanoseconds are their numbers.
+    """
     if not columns:
         return [()] * rows
-    return list(zip(*(column.to_pylist() for column in columns), strict=True))
+    return list(zip(*(with_numbers(column).to_pylist() for column in columns), strict=True))

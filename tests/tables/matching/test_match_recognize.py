@@ -315,3 +315,31 @@ def test_what_is_wrong_is_refused(env: StreamEnvironment, kind: type[SqlError], 
     with pytest.raises(kind) as raised:
         env.sql(f"SELECT * FROM ticks MATCH_RECOGNIZE ({clause})")
     assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize("per_match", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH"])
+@pytest.mark.parametrize(
+    "define",
+    [
+        "B AS B.moment > A.moment AND A.ts > B.moment",
+        "B AS B.moment > TIMESTAMP '2024-05-01 00:00:00.1' AND MAX(B.moment) > A.moment",
+    ],
+)
+def test_nanoseconds_of_rows_are_kept(env: StreamEnvironment, define: str, per_match: str) -> None:
+    texts = "CONCAT('2024-05-01 00:00:00.1234567', CAST(price + 10 AS STRING))"
+    env.sql(f"CREATE VIEW moments AS SELECT symbol, ts, CAST({texts} AS TIMESTAMP(9)) AS moment FROM ticks")
+    table = env.sql(
+        f"""SELECT CAST(a AS STRING) AS a, CAST(b AS STRING) AS b, CAST(least AS STRING) AS least FROM moments
+        MATCH_RECOGNIZE (PARTITION BY symbol ORDER BY ts
+        MEASURES A.moment AS a, LAST(B.moment) AS b, MIN(B.moment) AS least {per_match} AFTER MATCH SKIP PAST LAST ROW
+        PATTERN (A B) DEFINE {define})"""
+    )
+    assert table is not None
+    found = [(row["a"][-2:], row["b"][-9:], row["least"][-2:]) for row in table.collect() if row["b"] is not None]
+    expected = [
+        ("22", "123456727", "27"),
+        ("23", "123456726", "26"),
+        ("40", "123456745", "45"),
+        ("12", "123456714", "14"),
+    ]
+    assert sorted(found) == sorted(expected)
