@@ -103,12 +103,12 @@ async def unless_ended(ended: asyncio.Future[None], answer: Awaitable[Any]) -> A
         ProcessEndedError: it has ended, and the answer is not there.
     """
     call = asyncio.ensure_future(_awaited(answer))
+    # Where the process has ended, or nobody waits any more, nobody may take its error.
+    call.add_done_callback(lambda done: done.cancelled() or done.exception())
     try:
         await asyncio.wait({call, ended}, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         call.cancel()
-        # If the call was done already, nobody else takes its error.
-        call.add_done_callback(lambda done: done.cancelled() or done.exception())
         raise
     if call.done() or ended.exception() is not None:
         # If the watch itself has failed, the call still has the outcome.

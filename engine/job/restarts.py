@@ -98,6 +98,7 @@ class RestartLog:
     before: Sequence[Mapping[str, Any]] = ()
     current: Restart | None = None
     _unexplained: dict[tuple[Place, int], tuple[Restart, str]] = field(default_factory=dict)
+    _rows: dict[int, float] = field(default_factory=dict)
 
     def resume_from(self, story: JobStory) -> None:
         """Take on what the manager before had in its log."""
@@ -171,10 +172,13 @@ class RestartLog:
         """All subtasks run again since `at`, monotonic seconds, from `checkpoint`."""
         if self.current is not None:
             self.current.attempt, self.current.checkpoint, self.current.restored = attempt, checkpoint, at
+            self.current.first_output = self._rows.get(attempt)
             self.current = None
 
     def on_rows(self, attempt: int, at: float) -> None:
-        """Rows have come to an end of the job, in subtasks of `attempt`."""
+        """Rows have come to an end of the job, in subtasks of `attempt`, all of which may not run yet."""
+        if self.current is not None:
+            self._rows = {attempt: self._rows.get(attempt, at)}
         for restart in self.kept:
             if restart.attempt == attempt and restart.first_output is None:
                 restart.first_output = at

@@ -1,6 +1,8 @@
 """The end of a process is noticed without Ray."""
 
 import asyncio
+import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -92,6 +94,26 @@ def test_the_call_to_a_process_that_has_ended_is_handed_on() -> None:
         return str(await caught.value.call)
 
     assert asyncio.run(asked()) == "what was under way"
+
+
+def test_nobody_complains_of_the_error_of_a_call_that_nobody_waits_for() -> None:
+    complaints: list[object] = []
+
+    async def asked() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        ended, answer = loop.create_future(), loop.create_future()
+        ended.set_result(None)
+        with contextlib.suppress(ProcessEndedError):
+            await unless_ended(ended, answer)
+        answer.set_exception(RuntimeError("the actor died"))
+        del answer
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        gc.collect()
+
+    asyncio.run(asked())
+    assert complaints == []
 
 
 def test_a_notice_that_fails_is_no_end_of_a_process() -> None:

@@ -62,3 +62,14 @@ def test_what_fails_while_a_restart_is_under_way_is_another_cause_of_it() -> Non
     (restart,) = log.to_dicts()
     assert restart["cause"] == "a process died; then: its node, too"
     assert (log.failures, restart["attempt"], restart["checkpoint"], restart["restore_ms"]) == (1, 2, 7, 3000.0)
+
+
+def test_rows_that_come_before_all_subtasks_run_are_the_first_ones() -> None:
+    log = RestartLog()
+    log.on_failure("a process died", [(0, 0), (0, 1)], Moment(5.0, 0))
+    log.on_rows(2, 5.5)
+    log.on_rows(2, 5.6)
+    log.on_resumed(2, 7, 6.0)
+    log.on_rows(2, 6.5)
+    (told,) = log.to_dicts()
+    assert (told["restore_ms"], told["first_output_ms"]) == (1000.0, 500.0)
