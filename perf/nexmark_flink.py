@@ -5,10 +5,11 @@ Called by `perf/nexmark.py`, whose events and texts these are. A query is planne
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Any, Final, TypeAlias
 from perf.harness import BenchmarkError, Options, Reading
 from perf.peers import batch
 from perf.peers.batch import BatchPeer
-from perf.peers.engines import Engine, PeerError, flink_nexmark
+from perf.peers.engines import NO_SETTINGS, Engine, PeerError, flink_nexmark
 from perf.processes import ProcessTree
 
 PROGRAM: Final = "nexmark"
+_POLL_SECONDS: Final = 1.0
 Texts: TypeAlias = "Counter[tuple[str, ...]]"
 
 
@@ -38,7 +40,39 @@ class FlinkSide:
     def given(self, tables: Sequence[str], query: str) -> Texts:
         """The rows that a query has in the end, each value as a text."""
         self._write(tables, "query.sql", query)
-        self._order("check")
+        return self._rows("check")
+
+    def start(self, tables: Sequence[str], query: str) -> None:
+        """Start a query over tables that do not end; `savepoint` ends it."""
+        self._write(tables, "query.sql", query)
+        self._order("start")
+
+    def wait_for(self, rows: Texts, seconds: float) -> None:
+        """Wait until the query that was started has these rows.
+
+        Raises:
+            BenchmarkError: it has others after so many seconds.
+        """
+        deadline = time.monotonic() + seconds
+        while self._rows("rows") != rows:
+            if time.monotonic() > deadline:
+                raise BenchmarkError(f"after {seconds:g} s the peer has other rows than these {rows.total():,}")
+            time.sleep(_POLL_SECONDS)
+
+    def heap_in_use(self) -> int:
+        """Bytes of the heap that are in use behind a full collection, without the rows, which are forgotten."""
+        self._order("heap")
+        return int(self._output.read_text())
+
+    def savepoint(self) -> Path:
+        """The folder of a savepoint, in the canonical format, of the query that was started, and ends."""
+        folder = self._folder / "savepoints"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._order("savepoint")
+        return folder
+
+    def _rows(self, order: str) -> Texts:
+        self._order(order)
         lines = [line.split("\t") for line in self._output.read_text().splitlines()]
         return Counter({tuple(values): int(count) for count, *values in lines})
 
@@ -79,8 +113,8 @@ def _text(value: object) -> str:
 
 
 @contextmanager
-def beside(peer: Engine, options: Options) -> Iterator[FlinkSide]:
-    """The peer, which ends with the context.
+def beside(peer: Engine, options: Options, settings: Mapping[str, str] = NO_SETTINGS) -> Iterator[FlinkSide]:
+    """The peer, which ends with the context; `settings` are other ones than its own.
 
     Raises:
         BenchmarkError: it has no such program, or cannot be started.
@@ -88,7 +122,7 @@ def beside(peer: Engine, options: Options) -> Iterator[FlinkSide]:
     if PROGRAM not in peer.programs:
         raise BenchmarkError(f"{peer.name} has no program for {PROGRAM}: --peer flink-sql has")
     try:
-        command = flink_nexmark(options.parallelism)
+        command = flink_nexmark(options.parallelism, settings)
     except PeerError as error:
         raise BenchmarkError(str(error)) from error
     with tempfile.TemporaryDirectory(prefix="penstock-peer-") as folder, batch.started(command) as process:

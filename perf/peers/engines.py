@@ -128,13 +128,13 @@ def flink_batch(parallelism: int) -> Sequence[str]:
     return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", _parquet_jars()), *program]
 
 
-def flink_nexmark(parallelism: int) -> Sequence[str]:
-    """What runs Nexmark's queries from files: see `java/nexmark/Main.java`.
+def flink_nexmark(parallelism: int, settings: Mapping[str, str] = NO_SETTINGS) -> Sequence[str]:
+    """What runs Nexmark's queries from files, with some settings changed: see `java/nexmark/Main.java`.
 
     Raises:
         PeerError: as for `flink_batch`.
     """
-    program = ["nexmark.Main", str(parallelism), *_pairs(_sql("TWO_PHASE"))]
+    program = ["nexmark.Main", str(parallelism), *_pairs({**_sql("TWO_PHASE"), **settings})]
     return ["java", *_jvm(), "-cp", _compiled("nexmark", _parquet_jars()), *program]
 
 

@@ -2,14 +2,17 @@ package nexmark;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.stream.Collectors;
+import org.apache.flink.api.common.JobID;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.RestOptions;
+import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.runtime.jobgraph.JobGraph;
 import org.apache.flink.runtime.minicluster.MiniCluster;
 import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
@@ -17,13 +20,16 @@ import org.apache.flink.runtime.minicluster.MiniClusterConfiguration;
 /**
  * {@code java nexmark.Main PARALLELISM SETTING=VALUE...}: a cluster in this JVM, kept for all jobs. Each line of standard input is an
  * order, a folder with {@code tables.sql} and {@code query.sql} or {@code insert.sql}, and a file, with tabs between them: "check" runs the query and
- * writes its rows into the file; "plan" plans the INSERT; "run" runs what was planned last. "done" is printed behind each.
+ * writes its rows into the file; "plan" plans the INSERT; "run" runs what was planned last. "start" starts a query that does not end, "rows" writes
+ * those it has now, "heap" the bytes of the heap that are in use once those rows are forgotten and the garbage is collected, "savepoint" takes one
+ * into the folder {@code savepoints} beside the file, and ends the job. "done" is printed behind each.
  */
 public final class Main {
     private final MiniCluster cluster;
     private final Configuration settings;
     private final int parallelism;
     private JobGraph planned;
+    private JobID started;
 
     private Main(MiniCluster cluster, Configuration settings, int parallelism) {
         this.cluster = cluster;
@@ -70,8 +76,24 @@ public final class Main {
             }
             case "plan" -> planned = job(folder).inserted(text(folder, "insert.sql"));
             case "run" -> cluster.executeJobBlocking(planned);
+            case "start" -> {
+                Rows.forget();
+                started = cluster.submitJob(job(folder).collected(text(folder, "query.sql"))).get().getJobID();
+            }
+            case "rows" -> Files.write(output, Rows.lines());
+            case "heap" -> Files.writeString(output, Long.toString(heapInUse()));
+            case "savepoint" -> {
+                String target = output.resolveSibling("savepoints").toUri().toString();
+                cluster.triggerSavepoint(started, target, true, SavepointFormatType.CANONICAL).get();
+            }
             default -> throw new IllegalArgumentException("no order is called " + order);
         }
+    }
+
+    private static long heapInUse() {
+        Rows.forget();
+        System.gc();
+        return ManagementFactory.getMemoryMXBean().getHeapMemoryUsage().getUsed();
     }
 
     private Job job(Path folder) throws Exception {
