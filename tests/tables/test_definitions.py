@@ -18,6 +18,7 @@ from penstock.tables.parse.cursor import Cursor
 from penstock.tables.parse.text import SqlText
 from penstock.tables.parse.type_parser import parse_type
 from tests.draws import drawn
+from tests.tables.held_rows import held_rows
 
 _ORDERS = """
 CREATE TABLE orders (
@@ -412,12 +413,8 @@ def test_first_rows_by_time_are_known_by_their_key(
 def test_the_first_row_of_a_key_is_a_value_beside_other_rows(env: StreamEnvironment, tmp_path: Path) -> None:
     _with_firsts(env, tmp_path)
     env.sql(f"CREATE VIEW firsts_of AS {_FIRSTS.format('at')}")
-    table = env.sql("SELECT t.v, (SELECT f.v FROM firsts_of f WHERE f.k = t.k) AS w FROM timed t")
-    assert table is not None
-    held: list[tuple[Any, ...]] = []
-    for op, *values in (row.values() for row in table.to_changelog().collect()):
-        held.append(tuple(values)) if op in ("+I", "+U") else held.remove(tuple(values))
-    assert sorted(held) == [(1, 2), (2, 2), (3, 3), (4, 2)]
+    query = "SELECT t.v, (SELECT f.v FROM firsts_of f WHERE f.k = t.k) AS w FROM timed t"
+    assert held_rows(env, query) == [(1, 2), (2, 2), (3, 3), (4, 2)]
 
 
 def test_first_rows_by_time_are_added_only_and_without_what_nothing_reads(

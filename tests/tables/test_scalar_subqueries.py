@@ -10,6 +10,7 @@ import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import SqlError
+from tests.tables.held_rows import held_rows
 
 _BIDS = "(VALUES ('pen', 3), ('cup', 5), ('hat', 10)) AS bids (item, price)"
 
@@ -17,16 +18,7 @@ _BIDS = "(VALUES ('pen', 3), ('cup', 5), ('hat', 10)) AS bids (item, price)"
 def _held(statement: str, max_batch_rows: int = 1000) -> list[tuple[Any, ...]]:
     """What is there when all changes have come."""
     env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=max_batch_rows)
-    table = env.sql(statement)
-    assert table is not None
-    held: list[tuple[Any, ...]] = []
-    for row in table.to_changelog().collect():
-        op, *values = row.values()
-        if op in ("+I", "+U"):
-            held.append(tuple(values))
-        else:
-            held.remove(tuple(values))
-    return sorted(held)
+    return sorted(held_rows(env, statement))
 
 
 @pytest.mark.parametrize("max_batch_rows", [1, 1000])

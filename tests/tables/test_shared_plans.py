@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import StreamEnvironment
+from tests.tables.held_rows import held_rows
 
 _COUNTS = "SELECT k, COUNT(*) AS n FROM t GROUP BY k"
 _WINDOWS = """SELECT k, COUNT(*) AS n, window_start AS ws
@@ -35,16 +36,6 @@ def _env(folder: Path, shared: str = "true") -> StreamEnvironment:
     return env
 
 
-def _rows(env: StreamEnvironment, query: str) -> list[tuple[object, ...]]:
-    table = env.sql(query)
-    assert table is not None
-    held: list[tuple[object, ...]] = []
-    for op, *values in (row.values() for row in table.to_changelog().collect()):
-        row = tuple(values)
-        held.append(row) if op in ("+I", "+U") else held.remove(row)
-    return sorted(held, key=repr)
-
-
 def _reads(env: StreamEnvironment, query: str) -> int:
     """How often the tables are read."""
     env.sql("CREATE TABLE sink WITH ('connector' = 'blackhole') AS " + query)
@@ -64,7 +55,7 @@ def _reads(env: StreamEnvironment, query: str) -> int:
     ],
 )
 def test_a_table_of_an_aggregate_that_stands_twice_is_read_once(tmp_path: Path, query: str) -> None:
-    assert _rows(_env(tmp_path), query) == _rows(_env(tmp_path, "false"), query) != []
+    assert held_rows(_env(tmp_path), query) == held_rows(_env(tmp_path, "false"), query) != []
     assert _reads(_env(tmp_path), query) == 1
     assert _reads(_env(tmp_path, "false"), query) == 2
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock import StreamEnvironment
+from tests.tables.held_rows import held_rows
 
 _TEXTS = ("apple", "Apple", "12", None, "", "a/b/c")
 _ROWS = 600
@@ -37,12 +38,7 @@ def _answer(folder: Path, query: str) -> list[tuple[Any, ...]]:
         "CREATE TABLE f (n BIGINT, t STRING, u STRING, p STRING, z STRING) "
         f"WITH ('connector' = 'filesystem', 'path' = '{folder}', 'format' = 'parquet')"
     )
-    table = env.sql(query)
-    assert table is not None
-    held: list[tuple[Any, ...]] = []
-    for op, *values in (row.values() for row in table.to_changelog().collect()):
-        held.append(tuple(values)) if op in ("+I", "+U") else held.remove(tuple(values))
-    return sorted(held, key=repr)
+    return held_rows(env, query)
 
 
 @pytest.mark.parametrize("query", _QUERIES)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from penstock import StreamEnvironment
+from tests.tables.held_rows import held_rows
 
 _WIDE = """SELECT * FROM (VALUES (1, 'a', 7, 'x'), (2, 'b', 7, 'y'), (3, 'a', 7, 'z'), (4, 'a', 9, 'x'))
   AS t (id, k, n, extra)"""
@@ -34,31 +35,21 @@ def _kept(env: StreamEnvironment, query: str, node: str) -> list[str]:
     return found
 
 
-def _rows(env: StreamEnvironment, query: str) -> list[tuple[object, ...]]:
-    table = env.sql(query)
-    assert table is not None
-    held: list[tuple[object, ...]] = []
-    for op, *values in (row.values() for row in table.to_changelog().collect()):
-        row = tuple(values)
-        held.append(row) if op in ("+I", "+U") else held.remove(row)
-    return sorted(held, key=repr)
-
-
 def test_a_join_keeps_what_is_read_above_it_or_in_its_condition(env: StreamEnvironment) -> None:
     query = "SELECT l.n FROM wide l JOIN wide r ON l.k = r.k AND l.id < r.id WHERE r.n > 1"
     assert _kept(env, query, "Join") == ["id, k, n", "id, k"]
-    assert _rows(env, query) == [(7,), (7,), (7,)]
+    assert held_rows(env, query) == [(7,), (7,), (7,)]
 
 
 def test_rows_that_become_alike_are_counted(env: StreamEnvironment) -> None:
     query = "SELECT l.k FROM wide l JOIN wide r ON l.n = r.n"
     assert _kept(env, query, "Join") == ["k, n", "n"]
-    assert _rows(env, query) == [("a",)] * 7 + [("b",)] * 3
+    assert held_rows(env, query) == [("a",)] * 7 + [("b",)] * 3
 
 
-def test_a_join_of_which_nothing_is_read_has_as_many_rows(env: StreamEnvironment) -> None:
-    assert _rows(env, "SELECT 1 AS one FROM wide l CROSS JOIN wide r") == [(1,)] * 16
-    assert _rows(env, "SELECT COUNT(*) AS n FROM wide l LEFT JOIN wide r ON l.id = r.id + 1") == [(4,)]
+def test_a_join_of_which_nothing_is_read_has_as_manyheld_rows(env: StreamEnvironment) -> None:
+    assert held_rows(env, "SELECT 1 AS one FROM wide l CROSS JOIN wide r") == [(1,)] * 16
+    assert held_rows(env, "SELECT COUNT(*) AS n FROM wide l LEFT JOIN wide r ON l.id = r.id + 1") == [(4,)]
 
 
 def _ranked(columns: str, order: str, last: int, function: str = "ROW_NUMBER") -> str:
@@ -69,23 +60,23 @@ def _ranked(columns: str, order: str, last: int, function: str = "ROW_NUMBER") -
 def test_first_rows_keep_what_is_read_and_ordered_by(env: StreamEnvironment) -> None:
     query = _ranked("n, r", "k, id", 2)
     assert _kept(env, query, "TopN") == ["id, k, n"]
-    assert _rows(env, query) == [(7, 1), (7, 2), (9, 1)]
+    assert held_rows(env, query) == [(7, 1), (7, 2), (9, 1)]
 
 
 def test_the_first_row_of_equal_ones_is_the_first_to_come_whatever_is_read(env: StreamEnvironment) -> None:
     query = _ranked("k", "n", 1)
     assert _kept(env, query, "TopN") == ["k, n"]
-    assert _rows(env, query) == [("a",), ("a",)]
+    assert held_rows(env, query) == [("a",), ("a",)]
 
 
 def test_of_equal_rows_those_come_first_that_came_first_also_where_others_are_alike(env: StreamEnvironment) -> None:
     # Without their ids the first and the third row were one that came twice, before the second.
     query = _ranked("k", "n", 2)
     assert _kept(env, query, "TopN") == ["id, k, n, extra"]
-    assert _rows(env, query) == [("a",), ("a",), ("b",)]
+    assert held_rows(env, query) == [("a",), ("a",), ("b",)]
 
 
 def test_equal_ranks_need_no_order_of_arrival(env: StreamEnvironment) -> None:
     query = _ranked("k, r", "n", 1, "RANK")
     assert _kept(env, query, "TopN") == ["k, n"]
-    assert _rows(env, query) == [("a", 1), ("a", 1), ("a", 1), ("b", 1)]
+    assert held_rows(env, query) == [("a", 1), ("a", 1), ("a", 1), ("b", 1)]
