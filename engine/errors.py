@@ -243,7 +243,7 @@ class WriteError(PenstockError):
 
     remedy = (
         "Free space there, or mend the rights, then start the job again; with checkpoints and a restart strategy it "
-        "goes on by itself from the last one."
+        "resumes by itself from the last one."
     )
 
 

@@ -142,7 +142,7 @@ def replaced_by_starting_from(url: str, job_id: str, root_url: str, opened: Open
 
     Args:
         url: of the checkpoint or savepoint. Where it is not the last thing that the run had left which took it, or that
-            run has not ended, none is replaced: it may go on, or be gone on from.
+            run has not ended, none is replaced: it may run on, or be resumed.
         job_id: of the run that took it.
         root_url, opened: as for `state_to_resume`.
     """
@@ -178,7 +178,7 @@ def _refuse_older(name: str, run: _Run, older: Sequence[_Run], opened: OpenBlobs
         if left is not None:
             raise NoCheckpointError(
                 f"job {name!r} cannot be resumed: its newest run, {run.job_id}, began without state and took no "
-                f"checkpoint, and an older run, {other.job_id}, has left {left}; name that to go on from there "
+                f"checkpoint, and an older run, {other.job_id}, has left {left}; name that to resume from it "
                 "(savepoint=, -s PATH), or leave resume out to begin without state"
             )
 

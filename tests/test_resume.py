@@ -1,4 +1,4 @@
-"""A job goes on by its name from what its newest run has left, and is refused where that would repeat what it did."""
+"""A job resumes by its name from what its newest run has left, and is refused where that would repeat what it did."""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ class ClockTime(Operator):
         if snapshot.tables:
             raise StateError(
                 f"{self._where}: the saved state ({', '.join(sorted(snapshot.tables))}) is that of windows of PROCTIME "
-                "as an earlier version kept them; let that version go on, or drop the rows of windows that were open "
-                "by savepoints.modify(...).remove_operator(uid)"
+                "as an earlier version kept them; run that version until they have fired, or drop the rows of windows "
+                "that were open by savepoints.modify(...).remove_operator(uid)"
             )
         # Rows of any subtask may come here, and those behind have seen its watermarks.
         self._watermark = snapshot.furthest
