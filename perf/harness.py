@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
@@ -214,6 +215,7 @@ class Workload:
         check: runs the same on bounded input and raises `BenchmarkError` where the output is wrong.
         peer: the same for a peer; None: there is nothing to compare with.
         whole: a measurement begins and ends where a row comes whose number is a multiple of this.
+        check_batches: into how many batches the bounded input is cut.
     """
 
     variant: str
@@ -222,6 +224,7 @@ class Workload:
     check: Callable[[BoundedRun], None]
     peer: PeerTask | None = None
     whole: int = 1
+    check_batches: int = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,15 +260,15 @@ def throughput(name: str, workloads: Sequence[Workload], options: Options) -> It
     if options.peer is not None:
         workloads = _known_to(options.peer, name, workloads)
 
-    def run(build: Callable[[StreamEnvironment], DataStream]) -> tuple[pa.Table, JobMetrics]:
+    def run(batches: int, build: Callable[[StreamEnvironment], DataStream]) -> tuple[pa.Table, JobMetrics]:
         # Many small batches, so that state is merged and the watermark moves in between.
-        env = options.environment(batch_rows=max(1, options.check_rows // 40))
+        env = options.environment(batch_rows=max(1, options.check_rows // batches))
         build(env).collect()
         job = env.submit(f"{name} check")
         return job.result(), job.metrics()
 
     for workload in workloads:
-        workload.check(run)
+        workload.check(partial(run, workload.check_batches))
         if options.peer is None or workload.peer is None:
             readings = [measure_once(name, workload, options) for _ in range(options.repetitions)]
             yield Result.of(name, workload.variant, readings)

@@ -1,4 +1,4 @@
-"""What does a user's function with state by key cost: a running count per key, as rows and as batches?
+"""What does a user's function with state by key cost: a running count per key, as rows, compiled, and as batches?
 
 (key int64, ts int64, v float64), 1,000 uniform keys, behind a real shuffle; one row out for each row in. Run by
 `perf/run.py process`.
@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+import penstock as ps
 from penstock import DataGenSource, DataStream, KeyedBatch, KeyedProcessFunction, Sequence, StreamEnvironment
 from penstock import ValueStateDescriptor as ValueState
 from penstock.engine.functions import Context, Row, RuntimeContext
@@ -40,6 +41,11 @@ class CountRows(KeyedProcessFunction):
         yield {"key": row["key"], "n": n}
 
 
+@ps.compiled
+class CountCompiled(CountRows):
+    """The same class, compiled."""
+
+
 class CountBatches(KeyedProcessFunction):
     """The same with NumPy: the rank of each row within its key and batch, beyond the count so far."""
 
@@ -56,9 +62,12 @@ class CountBatches(KeyedProcessFunction):
         return {"key": batch.data["key"], "n": before[batch.groups] + ranks}
 
 
+_FUNCTIONS: Final = {"row-wise": CountRows, "compiled": CountCompiled, "batch-wise": CountBatches}
+
+
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
     """Measure the variants whose name contains `wanted`."""
-    workloads = [_workload(options, "row-wise", CountRows), _workload(options, "batch-wise", CountBatches)]
+    workloads = [_workload(options, variant, function) for variant, function in _FUNCTIONS.items()]
     workloads.append(null_workload(_rows, PeerTask("events", PeerInput(columns=_PEER_COLUMNS))))
     yield from throughput(_NAME, [work for work in workloads if wanted in work.variant], options)
 
@@ -71,7 +80,9 @@ def _workload(options: Options, variant: str, function: type[KeyedProcessFunctio
         counted, _ = bounded(lambda env: stream(env, options.check_rows))
         _check(counted, options.check_rows)
 
-    return Workload(variant, stream, _NAME, check, _peer_task(options.check_rows))
+    # Large enough for compiled code, which small batches do without.
+    batches = options.check_rows // 2_000 or 1
+    return Workload(variant, stream, _NAME, check, _peer_task(options.check_rows), check_batches=batches)
 
 
 def _peer_task(check_rows: int) -> PeerTask:

@@ -62,7 +62,7 @@ def check_line(line: dict[str, Any], name: str) -> None:
                 "null",
             ],
         ),
-        ("process", ["row-wise", "batch-wise", "null"]),
+        ("process", ["row-wise", "compiled", "batch-wise", "null"]),
         ("window", ["tumbling 10s", "sliding 10s/2s", "sliding 60s/1s", "session 10s", "null"]),
     ],
 )
