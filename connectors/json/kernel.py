@@ -2,17 +2,25 @@
 
 `match` finds the values of records that have the same text between their values; `gather` puts values behind one
 another. Eight bytes are looked at in one step, as in https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord.
+Within, bytes are known by their addresses: numba counts references to an array at each call that is given one.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from penstock.connectors.json.kinds import BOOLEAN, NULL, NUMBER, TEXT
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
+
+PADDING: Final = 8
+"""So many bytes stand behind the texts that `match` is given."""
 
 _Bytes = npt.NDArray[np.uint8]
 _Places = npt.NDArray[np.int64]
@@ -25,24 +33,43 @@ _QUOTES: Final = np.uint64(0x2222222222222222)
 _BACKSLASHES: Final = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES: Final = np.uint64(0x2020202020202020)
 _LONGEST_NUMBER: Final = np.uint64(300)
+_MOST_DIGITS: Final = np.uint64(18)
+"""So many fit 64 bits, whatever they are."""
+_NOWHERE: Final[np.uint64] = np.uint64(0)
+"""No byte has this address."""
+
+
+def _load(kind: types.Type, bits: int) -> Any:
+    """A function of an address that gives the number which stands there, its lowest byte first."""
+
+    def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.load(builder.inttoptr(values[0], ir.IntType(bits).as_pointer()), align=1)
+
+    def at(context: Any, address: Any) -> Any:
+        return kind(types.uint64), load
+
+    return intrinsic(at)
+
+
+def _store_word(context: Any, address: Any, word: Any) -> Any:
+    def store(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        builder.store(values[1], builder.inttoptr(values[0], ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.uint64, types.uint64), store
+
+
+_word: Final[Callable[[np.uint64], np.uint64]] = _load(types.uint64, 64)
+_byte: Final[Callable[[np.uint64], np.uint8]] = _load(types.uint8, 8)
+_put: Final[Callable[[np.uint64, np.uint64], None]] = cast("Any", intrinsic(_store_word))
 
 
 @compile_cached
-def _word(data: _Bytes, at: np.uint64) -> np.uint64:
-    word = _U(0)
-    for byte in range(8):
-        word |= _U(data[at + _U(byte)]) << _U(8 * byte)
-    joined: np.uint64 = word
-    return joined
-
-
-@compile_cached
-def _text_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+def _text_end(at: np.uint64, end: np.uint64, limit: np.uint64) -> np.uint64:
     """Where the text that starts at `at` meets a quote, a backslash or a control character; `end` if it does not."""
-    size = _U(len(data))
     while at < end:
-        if at + _U(8) <= size:
-            word = _word(data, at)
+        if at + _U(8) <= limit:
+            word = _word(at)
             quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
             found = (quote - _ONES) & ~quote
             found |= (backslash - _ONES) & ~backslash
@@ -55,7 +82,7 @@ def _text_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
                 return at if at < end else end
             at += _U(8)
         else:
-            byte = data[at]
+            byte = _byte(at)
             if byte == 0x22 or byte == 0x5C or byte < 0x20:
                 return at
             at += _U(1)
@@ -63,25 +90,25 @@ def _text_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @compile_cached
-def _digits_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
-    while at < end and 0x30 <= data[at] <= 0x39:
+def _digits_end(at: np.uint64, end: np.uint64) -> np.uint64:
+    while at < end and 0x30 <= _byte(at) <= 0x39:
         at += _U(1)
     return at
 
 
 @compile_cached
-def _number_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
+def _number_end(at: np.uint64, end: np.uint64) -> np.uint64:
     """Where the number ends; `at` if it is none, has an exponent or very many digits."""
     begin = at
-    if data[at] == 0x2D:
+    if _byte(at) == 0x2D:
         at += _U(1)
     whole = at
-    at = _digits_end(data, at, end)
-    if at == whole or (data[whole] == 0x30 and at > whole + _U(1)):
+    at = _digits_end(at, end)
+    if at == whole or (_byte(whole) == 0x30 and at > whole + _U(1)):
         return begin
-    if at < end and data[at] == 0x2E:
+    if at < end and _byte(at) == 0x2E:
         fraction = at + _U(1)
-        at = _digits_end(data, fraction, end)
+        at = _digits_end(fraction, end)
         if at == fraction:
             return begin
     if at - begin > _LONGEST_NUMBER:
@@ -90,49 +117,101 @@ def _number_end(data: _Bytes, at: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @compile_cached
-def _stands(data: _Bytes, at: np.uint64, end: np.uint64, text: _Bytes, first: np.uint64, last: np.uint64) -> bool:
-    """Whether bytes `first` to `last` of `text` stand at `at`, and end before `end`."""
-    if at + (last - first) > end:
+def _stands(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, size: np.uint64) -> bool:
+    """Whether the text stands at `at`, and ends before `end`."""
+    if at + size > end:
         return False
-    while first + _U(8) <= last:
-        if _word(data, at) != _word(text, first):
+    if size < _U(8) and at + _U(8) <= limit:
+        return bool((_word(at) ^ _word(text)) << (_U(64) - (size << _U(3))) == _U(0))
+    last = at + size
+    while at + _U(8) <= last:
+        if _word(at) != _word(text):
             return False
         at += _U(8)
-        first += _U(8)
-    while first < last:
-        if data[at] != text[first]:
+        text += _U(8)
+    if size >= _U(8):
+        # The last eight bytes, though some of them have been compared.
+        left = _U(8) - (last - at)
+        return bool(_word(at - left) == _word(text - left))
+    while at < last:
+        if _byte(at) != _byte(text):
             return False
         at += _U(1)
-        first += _U(1)
+        text += _U(1)
     return True
 
 
 @compile_cached
-def _value(data: _Bytes, at: np.uint64, end: np.uint64) -> tuple[int, np.uint64, np.uint64, np.uint64]:
+def _spaces_end(at: np.uint64, end: np.uint64) -> np.uint64:
+    """What is behind the white space at `at`."""
+    while at + _U(8) <= end and _word(at) == _SPACES:
+        at += _U(8)
+    while at < end:
+        byte = _byte(at)
+        if byte != 0x20 and byte != 0x0A and byte != 0x0D and byte != 0x09:
+            break
+        at += _U(1)
+    return at
+
+
+@compile_cached
+def _behind_tokens(at: np.uint64, end: np.uint64, text: np.uint64, size: np.uint64) -> np.uint64:
+    """What is behind the tokens of the text where these stand at `at`, with any white space between; else nowhere."""
+    last, quoted = text + size, False
+    while True:
+        if not quoted:
+            text, at = _spaces_end(text, last), _spaces_end(at, end)
+        if text == last:
+            return at
+        byte = _byte(text)
+        if at == end or _byte(at) != byte:
+            return _NOWHERE
+        if byte == 0x22:
+            quoted = not quoted
+        elif byte == 0x5C:
+            # The byte behind it closes no name.
+            text += _U(1)
+            at += _U(1)
+            if at == end or _byte(at) != _byte(text):
+                return _NOWHERE
+        text += _U(1)
+        at += _U(1)
+
+
+@compile_cached
+def _behind(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, size: np.uint64) -> np.uint64:
+    if _stands(at, end, limit, text, size):
+        behind: np.uint64 = at + size
+        return behind
+    return _behind_tokens(at, end, text, size)
+
+
+@compile_cached
+def _value(at: np.uint64, end: np.uint64, limit: np.uint64) -> tuple[int, np.uint64, np.uint64, np.uint64]:
     """The kind of the value at `at`, its begin, its end and what is behind it; -1 for a kind that is left to others."""
     if at >= end:
         return -1, at, at, at
-    byte = data[at]
+    byte = _byte(at)
     if byte == 0x22:
-        last = _text_end(data, at + _U(1), end)
-        if last < end and data[last] == 0x22:
+        last = _text_end(at + _U(1), end, limit)
+        if last < end and _byte(last) == 0x22:
             return TEXT, at + _U(1), last, last + _U(1)
         return -1, at, at, at
     if byte == 0x2D or 0x30 <= byte <= 0x39:
-        last = _number_end(data, at, end)
+        last = _number_end(at, end)
         return (NUMBER if last > at else -1), at, last, last
     if end - at >= _U(4):
-        if byte == 0x6E and data[at + _U(1)] == 0x75 and data[at + _U(2)] == 0x6C and data[at + _U(3)] == 0x6C:
+        if byte == 0x6E and _byte(at + _U(1)) == 0x75 and _byte(at + _U(2)) == 0x6C and _byte(at + _U(3)) == 0x6C:
             return NULL, at, at, at + _U(4)
-        if byte == 0x74 and data[at + _U(1)] == 0x72 and data[at + _U(2)] == 0x75 and data[at + _U(3)] == 0x65:
+        if byte == 0x74 and _byte(at + _U(1)) == 0x72 and _byte(at + _U(2)) == 0x75 and _byte(at + _U(3)) == 0x65:
             return BOOLEAN, at, at + _U(4), at + _U(4)
     if (
         end - at >= _U(5)
         and byte == 0x66
-        and data[at + _U(1)] == 0x61
-        and data[at + _U(2)] == 0x6C
-        and data[at + _U(3)] == 0x73
-        and data[at + _U(4)] == 0x65
+        and _byte(at + _U(1)) == 0x61
+        and _byte(at + _U(2)) == 0x6C
+        and _byte(at + _U(3)) == 0x73
+        and _byte(at + _U(4)) == 0x65
     ):
         return BOOLEAN, at, at + _U(5), at + _U(5)
     return -1, at, at, at
@@ -152,12 +231,12 @@ def match(
     last: _Places,
     present: npt.NDArray[np.bool_],
 ) -> int:
-    """Finds the values of the records that have the layout; those that do not are left out.
+    """Finds the values of the records that have the layout, whatever white space; those that do not are left out.
 
     Args:
         data: the bytes of all records.
         starts, ends: where each record begins and ends.
-        between: the texts before, between and behind the values, one behind the other.
+        between: the texts before, between and behind the values, one behind the other, and `PADDING` bytes more.
         bounds: where each of these texts begins in `between`, and its end.
         columns: for each value its column, or -1 where nobody wants it.
         allowed: for each value, a bit for each kind that it may have.
@@ -170,36 +249,69 @@ def match(
     """
     fitting = 0
     values = len(columns)
+    base, texts = _U(data.ctypes.data), _U(between.ctypes.data)
+    limit = base + _U(len(data))
     for row in range(len(starts)):
-        at, end = _U(starts[row]), _U(ends[row])
+        at, end = base + _U(starts[row]), base + _U(ends[row])
         fits = True
         for value in range(values):
-            left, right = _U(bounds[value]), _U(bounds[value + 1])
-            if not _stands(data, at, end, between, left, right):
+            text = _U(bounds[value])
+            at = _behind(at, end, limit, texts + text, _U(bounds[value + 1]) - text)
+            if at == _NOWHERE:
                 fits = False
                 break
-            at += right - left
-            kind, begin, stop, at = _value(data, at, end)
+            kind, begin, stop, at = _value(at, end, limit)
             if kind < 0 or not (allowed[value] >> kind) & 1:
                 fits = False
                 break
             column = columns[value]
             if column >= 0:
-                first[column, fitting] = begin
-                last[column, fitting] = stop
+                first[column, fitting] = begin - base
+                last[column, fitting] = stop - base
                 present[column, fitting] = kind != NULL
-        left, right = _U(bounds[values]), _U(bounds[values + 1])
-        if fits and end - at == right - left and _stands(data, at, end, between, left, right):
+        text = _U(bounds[values])
+        if fits and _behind(at, end, limit, texts + text, _U(bounds[values + 1]) - text) == end:
             rows[fitting] = row
             fitting += 1
     return fitting
 
 
 @compile_cached
-def gather(data: _Bytes, first: _Places, offsets: _Places, out: _Bytes) -> None:
-    """Puts the values that begin at `first` at `offsets` of `out`."""
+def gather(data: _Bytes, first: _Places, offsets: _Places | npt.NDArray[np.int32], out: _Bytes) -> None:
+    """Puts the values that begin at `first` at `offsets` of `out`, which has `PADDING` bytes more than they take."""
+    base, target = _U(data.ctypes.data), _U(out.ctypes.data)
+    limit = base + _U(len(data))
     for row in range(len(first)):
-        at = _U(first[row])
-        left, right = _U(offsets[row]), _U(offsets[row + 1])
-        for byte in range(right - left):
-            out[left + _U(byte)] = data[at + _U(byte)]
+        at, place = base + _U(first[row]), target + _U(offsets[row])
+        behind = target + _U(offsets[row + 1])
+        # Bytes behind a value are overwritten by the next one.
+        while place < behind and at + _U(8) <= limit:
+            _put(place, _word(at))
+            place += _U(8)
+            at += _U(8)
+        while place < behind:
+            out[place - target] = _byte(at)
+            place += _U(1)
+            at += _U(1)
+
+
+@compile_cached
+def integers(data: _Bytes, first: _Places, last: _Places, out: _Places) -> bool:
+    """Reads the values from `first` to `last` as whole numbers, an empty one as 0; False if one is none, or is long."""
+    base = _U(data.ctypes.data)
+    for row in range(len(first)):
+        at, end = base + _U(first[row]), base + _U(last[row])
+        negative = at < end and _byte(at) == 0x2D
+        if negative:
+            at += _U(1)
+        if end - at > _MOST_DIGITS:
+            return False
+        number = 0
+        while at < end:
+            byte = _byte(at)
+            if byte < 0x30 or byte > 0x39:
+                return False
+            number = number * 10 + (byte - 0x30)
+            at += _U(1)
+        out[row] = -number if negative else number
+    return True

@@ -30,6 +30,9 @@ _LAYOUTS: Final = 4
 _TRIALS: Final = 8
 """After so many batches, one after the other, that another parser had to read, layouts are no longer tried."""
 
+_MOST_BYTES: Final = 2**31
+"""Offsets of 32 bits reach so far."""
+
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _Path: TypeAlias = "tuple[str | int, ...]"
 _Places: TypeAlias = "npt.NDArray[np.int64]"
@@ -49,6 +52,8 @@ class Fitted:
 
     def others(self, records: int) -> _Places:
         """The numbers of the other ones of so many `records`."""
+        if len(self.places) == records:
+            return np.empty(0, np.int64)
         return np.setdiff1d(np.arange(records), self.places, assume_unique=True)
 
     def beside(self, others: pa.RecordBatch) -> pa.RecordBatch:
@@ -144,6 +149,8 @@ class Layouts:
             if layout is None:
                 break
             cuts.append(self._cut(layout, data, starts[left], ends[left], left))
+            if len(cuts[-1].places) == len(left):
+                break
             left = np.setdiff1d(left, cuts[-1].places, assume_unique=True)
         cuts.sort(key=lambda cut: len(cut.places), reverse=True)
         self._known = [cut.layout for cut in cuts[:_LAYOUTS]]
@@ -184,7 +191,7 @@ class Layouts:
         self, layout: _Layout, data: npt.NDArray[np.uint8], starts: _Places, ends: _Places, numbers: _Places
     ) -> _Cut:
         """What has the layout of the records that begin at `starts` and have these `numbers` in the batch."""
-        from penstock.connectors.json.kernel import match
+        from penstock.connectors.json.kernel import PADDING, match
 
         shape = (len(self._leaves), len(starts))
         rows = np.empty(len(starts), np.int64)
@@ -193,7 +200,7 @@ class Layouts:
             data,
             starts,
             ends,
-            np.frombuffer(b"".join(layout.texts), np.uint8),
+            np.frombuffer(b"".join((*layout.texts, bytes(PADDING))), np.uint8),
             np.cumsum([0, *map(len, layout.texts)]),
             np.array(layout.leaves, np.int64),
             np.array(layout.kinds, np.int64),
@@ -225,22 +232,51 @@ class Layouts:
         number = self._numbers.get(path)
         if number is None or number not in cut.layout.leaves:
             return pa.nulls(len(cut.places), field.type)
-        return _values(_texts(data, cut.first[number], cut.last[number], cut.present[number]), field.type)
+        values = _Values(data, cut.first[number], cut.last[number], cut.present[number])
+        return values.as_integers(field.type) or _converted(values.as_texts(field.type), field.type)
 
 
-def _texts(data: npt.NDArray[np.uint8], first: _Places, last: _Places, present: npt.NDArray[np.bool_]) -> pa.Array:
-    """The values as text, null where none is present."""
-    from penstock.connectors.json.kernel import gather
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values of one column: those that are `present` lie from `first` to `last` in `data`, the others are null."""
 
-    offsets = np.zeros(len(first) + 1, np.int64)
-    np.cumsum(last - first, out=offsets[1:])
-    out = np.empty(offsets[-1], np.uint8)
-    gather(data, first, offsets, out)
-    validity = None if present.all() else pa.array(present).buffers()[1]
-    return pa.LargeStringArray.from_buffers(len(first), pa.py_buffer(offsets), pa.py_buffer(out), validity)
+    data: npt.NDArray[np.uint8]
+    first: _Places
+    last: _Places
+    present: npt.NDArray[np.bool_]
+
+    def as_integers(self, kind: pa.DataType) -> pa.Array | None:
+        """None where the column holds none, or a value is left to Arrow's own conversion."""
+        from penstock.connectors.json.kernel import integers
+
+        if not pa.types.is_integer(kind):
+            return None
+        out = pa.allocate_buffer(8 * len(self.first))
+        if not integers(self.data, self.first, self.last, np.frombuffer(out, np.int64)):
+            return None
+        return pa.Int64Array.from_buffers(pa.int64(), len(self.first), [self._validity, out]).cast(kind)
+
+    def as_texts(self, kind: pa.DataType) -> pa.Array:
+        """As texts, of `kind` where their offsets fit it."""
+        from penstock.connectors.json.kernel import PADDING, gather
+
+        ends = np.cumsum(self.last - self.first)
+        size = int(ends[-1])
+        small = pa.types.is_string(kind) and size < _MOST_BYTES
+        offsets = pa.allocate_buffer((len(self.first) + 1) * (4 if small else 8))
+        bounds = np.frombuffer(offsets, np.int32 if small else np.int64)
+        bounds[0], bounds[1:] = 0, ends
+        out = pa.allocate_buffer(size + PADDING)
+        gather(self.data, self.first, bounds, np.frombuffer(out, np.uint8))
+        buffers = [self._validity, offsets, out]
+        return pa.Array.from_buffers(pa.string() if small else pa.large_string(), len(self.first), buffers)
+
+    @property
+    def _validity(self) -> pa.Buffer | None:
+        return None if self.present.all() else pa.array(self.present).buffers()[1]
 
 
-def _values(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+def _converted(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """The texts as values, as Arrow's JSON parser reads them: a timestamp may have a zone or not."""
     if not pa.types.is_timestamp(kind):
         return texts.cast(kind)

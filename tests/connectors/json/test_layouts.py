@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -61,19 +62,21 @@ FIT = {
     "day": st.sampled_from(['"2020-01-01"', "null"]),
     "in": st.sampled_from(['{"x": 1, "y": "a"}', '{"x": null, "y": "b"}', "null"]),
     "other": st.sampled_from(["1", '"a"', "null"]),
+    'odd  " \\: {': st.just("0"),
     "nested": st.sampled_from(['{"p": [1, {"q": 2}], "r": {}}', '{"p": [3, {"q": "z"}], "r": {}}']),
 }
 
 
 @st.composite
 def batches(draw: st.DrawFn) -> list[bytes | None]:
-    """Records of one layout, some of them with another value, a byte changed, or no record at all."""
+    """Records of one layout, some of them with another value, space or byte, or no record at all."""
     names = draw(st.lists(st.sampled_from(sorted(FIT)), unique=True, max_size=6))
-    colon, comma = draw(st.sampled_from([":", ": ", " :\t"])), draw(st.sampled_from([",", ", ", "\n,"]))
+    colons, commas = st.sampled_from([":", ": ", " :\t"]), st.sampled_from([",", ", ", "\n,", f",{' ' * 19}"])
+    colon, comma, end = draw(colons), draw(commas), "}"
     records: list[bytes | None] = []
     for _ in range(draw(st.integers(1, 6))):
         values = {name: draw(FIT[name]) for name in names}
-        how = draw(st.sampled_from(["as it is"] * 6 + ["value", "absent", "order", "twice", "byte", "null"]))
+        how = draw(st.sampled_from(["as it is"] * 6 + ["value", "space", "absent", "order", "twice", "byte", "null"]))
         if how == "value" and names:
             values[draw(st.sampled_from(names))] = draw(VALUES)
         fields = [f"{json.dumps(name)}{colon}{value}" for name, value in values.items()]
@@ -83,7 +86,9 @@ def batches(draw: st.DrawFn) -> list[bytes | None]:
             fields.reverse()
         if how == "twice":
             fields += fields[:1]
-        record = ("{" + comma.join(fields) + "}").encode("utf-8", "surrogatepass")
+        if how == "space":
+            colon, comma, end = draw(colons), draw(commas), draw(st.sampled_from(["}", f"{' ' * 9}}}", "} \r"]))
+        record = ("{" + comma.join(fields) + end).encode("utf-8", "surrogatepass")
         if how == "byte":
             at = draw(st.integers(0, len(record) - 1))
             record = record[:at] + draw(st.binary(max_size=2)) + record[at + 1 :]
@@ -125,12 +130,21 @@ def test_records_of_several_layouts_keep_their_order() -> None:
 def test_what_is_read_by_layout_never_reaches_the_general_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JsonFormat, "_read_any", lambda *_: pytest.fail("Arrow parsed a record that has the layout"))
     records = [
-        f'{{"id": {i}, "geo": {{"lat": {i}.5, "tags": ["a", {i}]}}, "name": "n{i}"}}'.encode() for i in range(99)
+        f'{{"id": {i}, "geo": {{"lat": {i}.5, "tags":{" " * (i % 7)}["a", {i}]}}, "name": "n{i}"}}'.ljust(80).encode()
+        for i in range(99)
     ]
     decoded = JsonFormat({"id": "int64", "name": "string", "geo": pa.struct([("lat", pa.float64())])}).decode(
         pa.array(records, pa.large_binary())
     )
     assert decoded.rows.to_pylist() == [{"id": i, "name": f"n{i}", "geo": {"lat": i + 0.5}} for i in range(99)]
+
+
+def test_white_space_within_a_name_is_part_of_it() -> None:
+    names = ["a b", "a  b", 'a" b', 'a"  b', "a\\ b", "a\\  b"]
+    for spaced, other in pairwise(names):
+        records = [json.dumps({name: i}).encode() for i, name in enumerate([spaced, spaced, other, spaced])]
+        decoded = JsonFormat({spaced: "int64"}).decode(pa.array(records, pa.large_binary()))
+        assert decoded.rows.column(0).to_pylist() == [0, 1, None, 3]
 
 
 def test_records_without_a_common_layout_are_soon_left_to_the_general_parser() -> None:
