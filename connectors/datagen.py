@@ -30,7 +30,6 @@ from penstock.engine.connectors import (
     row_of,
     row_position,
 )
-from penstock.engine.elements import concat_record_batches
 from penstock.engine.errors import ConfigurationError, PenstockError, RecordError, UserCodeError
 from penstock.engine.schemas import plain_schema
 
@@ -38,10 +37,13 @@ _STEP_SECONDS: Final = 0.008
 """A source with a rate gives its rows in steps of about this length: a batch for every row would cost too much."""
 _WHERE: Final = "datagen"
 _CHUNK_ROWS: Final = 16_384
-"""Rows generated at once: their columns stay in the processor's cache."""
+"""So many values of a field are generated at once: what they are made of stays in the processor's cache."""
 
 Generator: TypeAlias = Callable[[Rows, Words], pa.Array]
 """Makes the values of the rows with these numbers; the second argument holds each number's Weyl step."""
+
+_Column: TypeAlias = Callable[[Rows], pa.Array]
+"""Makes the values of the rows with these numbers."""
 
 
 class Field(ABC):
@@ -295,8 +297,8 @@ class DataGenSource(Source):
 
     def open(self, split: Split, context: ConnectorContext) -> SourceReader:
         assert isinstance(split, DataGenSplit)
-        generators = self._generators(context.operator, context.subtask)
-        return _DataGenReader(split, self._rows, self._rate, _BatchGenerator(generators, self._schema), context.clock)
+        generator = _BatchGenerator(self._columns(context.operator, context.subtask), self._schema)
+        return _DataGenReader(split, self._rows, self._rate, generator, context.clock)
 
     def open_at(self, split: Split, position: Position, context: ConnectorContext) -> SourceReader:
         """Resume at a row; with a rate, that row is due now."""
@@ -309,44 +311,32 @@ class DataGenSource(Source):
         size = "unbounded" if self._rows is None else f"{self._rows} rows"
         return f"datagen({', '.join(self._fields)}; {size})"
 
-    def _generators(self, operator: str, subtask: int) -> list[Generator]:
+    def _columns(self, operator: str, subtask: int) -> list[_Column]:
         return [
-            field.generator(f"{self._seed}/{name}")
+            _field_column(field.generator(f"{self._seed}/{name}"))
             if isinstance(field, Field)
-            else _function_generator(name, field, operator, subtask)
+            else _function_column(name, field, operator, subtask)
             for name, field in self._fields.items()
         ]
 
     def _find_schema(self) -> pa.Schema:
         types = [
-            (name, _type_of(name, generator))
-            for name, generator in zip(self._fields, self._generators(_WHERE, 0), strict=True)
+            (name, _type_of(name, column)) for name, column in zip(self._fields, self._columns(_WHERE, 0), strict=True)
         ]
         return plain_schema(pa.schema(types), _WHERE)
 
 
 class _BatchGenerator:
-    """Makes the columns of rows, a cache-sized chunk at a time."""
+    """Makes the columns of rows."""
 
-    def __init__(self, generators: abc.Sequence[Generator], schema: pa.Schema) -> None:
-        self._generators = generators
+    def __init__(self, columns: abc.Sequence[_Column], schema: pa.Schema) -> None:
+        self._columns = columns
         self._schema = schema
 
     def batch(self, first: int, step: int, count: int) -> pa.RecordBatch:
         """The rows `first`, `first + step`, ...: `count` of them, at least one."""
-        return concat_record_batches(
-            [
-                self._chunk(first + done * step, step, min(_CHUNK_ROWS, count - done))
-                for done in range(0, count, _CHUNK_ROWS)
-            ]
-        )
-
-    def _chunk(self, first: int, step: int, count: int) -> pa.RecordBatch:
         rows = _row_numbers(first, step, count)
-        words = rows.view(np.uint64) * WEYL
-        arrays = [
-            _fit(generator(rows, words), field) for generator, field in zip(self._generators, self._schema, strict=True)
-        ]
+        arrays = [_fit(column(rows), field) for column, field in zip(self._columns, self._schema, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
@@ -404,8 +394,17 @@ class _DataGenReader(SourceReader):
         return max(1, (math.floor((now - self._started) * rate) - self._next) // self._step + 1)
 
 
-def _function_generator(name: str, function: Callable[[Rows], Any], operator: str, subtask: int) -> Generator:
-    def generate(rows: Rows, words: Words) -> pa.Array:
+def _field_column(generator: Generator) -> _Column:
+    def generate(rows: Rows) -> pa.Array:
+        parts = [rows[first : first + _CHUNK_ROWS] for first in range(0, len(rows) or 1, _CHUNK_ROWS)]
+        arrays = [generator(part, part.view(np.uint64) * WEYL) for part in parts]
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+    return generate
+
+
+def _function_column(name: str, function: Callable[[Rows], Any], operator: str, subtask: int) -> _Column:
+    def generate(rows: Rows) -> pa.Array:
         try:
             values = _to_array(function(rows))
         except PenstockError:
@@ -431,16 +430,16 @@ def _to_array(values: Any) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values)
 
 
-def _type_of(name: str, generator: Generator) -> pa.DataType:
+def _type_of(name: str, column: _Column) -> pa.DataType:
     """The type of a column: that of no rows, or of row 0 where a function cannot do without any."""
     try:
-        found = generator(_row_numbers(0, 1, 0), np.empty(0, np.uint64)).type
+        found = column(_row_numbers(0, 1, 0)).type
         if not pa.types.is_null(found):
             return found
     except (RecordError, UserCodeError):
         pass
     try:
-        return generator(_row_numbers(0, 1, 1), np.zeros(1, np.uint64)).type
+        return column(_row_numbers(0, 1, 1)).type
     except (RecordError, UserCodeError) as error:
         raise ConfigurationError(
             f"{_WHERE}: the function of column {name!r} cannot be called to find its type: {error}"

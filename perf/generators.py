@@ -18,8 +18,8 @@ LINE_POOL_ROWS: Final = 2**16
 LINE_BYTES: Final = 100
 LINE_PATTERN: Final = "(error|fatal|panic) code=[45][0-9]{2}"
 """What grep looks for: a class and an alternation."""
-_LONGEST_RUN: Final = 16_384
-"""The most rows that `DataGenSource` asks a column for at once."""
+_LONGEST_RUN: Final = 131_072
+"""The most rows of a batch, unless a job says otherwise."""
 _SEED: Final = 2026
 _WORDS: Final = ("alpha", "beta", "gamma", "delta", "login", "logout", "service", "request", "session", "error")
 
