@@ -22,6 +22,8 @@ from ray.exceptions import RayError
 from penstock.actors.background_start import await_start
 from penstock.actors.cluster_token import is_open, token_problem
 from penstock.actors.embedded import end_quickly_at_exit, is_embedded
+from penstock.actors.embedded_start import init_embedded
+from penstock.actors.ray_serializers import register_serializers_later
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
@@ -68,6 +70,10 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     # Jobs ask for as many as they need. Those that Ray starts for a program by itself end when they have waited for a
     # second, while the job that would use them begins.
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
+    # The raylet and its object store begin together, and the one that comes too early would look again after a second.
+    os.environ.setdefault("RAY_raylet_client_connect_timeout_milliseconds", "20")
+    os.environ.setdefault("RAY_raylet_client_num_connect_attempts", "500")
+    register_serializers_later()
     if not sys.stdout.isatty():
         # What workers print goes into a file or to another program, which want no colours.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
@@ -80,10 +86,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
     with as_signalled():
-        ray.init(
-            address="local",
+        init_embedded(
             num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
-            include_dashboard=False,
             logging_level=logging.WARNING,
             log_to_driver=log_to_driver,
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Final
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING, Final
 
 from penstock.actors.cluster_notes import Notes
 from penstock.engine.job.info import JobInfo
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 KEPT: Final = 100
 _PREFIX: Final = "ended:"
@@ -22,6 +23,9 @@ _PREFIX: Final = "ended:"
 @functools.cache
 def info_adapter() -> TypeAdapter[JobInfo]:
     """Makes JSON of a job, and a job of it."""
+    # Few processes do that, and it takes as long to load as a fifth of all that a job manager loads.
+    from pydantic import TypeAdapter
+
     return TypeAdapter(JobInfo)
 
 

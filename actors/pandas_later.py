@@ -10,12 +10,14 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Final
 
 import pyarrow as pa
+
+from penstock.actors.import_hooks import found_by_others
 
 _PANDAS: Final = "pandas"
 
@@ -49,28 +51,9 @@ class _PandasFinder(MetaPathFinder):
             return None
         if self.hidden_from == threading.get_ident():
             raise ModuleNotFoundError("pandas is loaded when it is used", name=_PANDAS)
-        others = (finder for finder in list(sys.meta_path) if finder is not self)
-        found = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            spec.loader = _NotifyingLoader(spec.loader)
-        return spec
+        return found_by_others(self, fullname, path, target, _tell_arrow)
 
 
-class _NotifyingLoader(Loader):
-    """Loads pandas as `loader` does, and lets Arrow know."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        # Resources of the package are asked of the loader by its own kind.
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        # Arrow looks again where pandas is needed.
-        pa.lib._pandas_api.pd  # noqa: B018
+def _tell_arrow() -> None:
+    # Arrow looks again where pandas is needed.
+    pa.lib._pandas_api.pd  # noqa: B018

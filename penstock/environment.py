@@ -44,7 +44,6 @@ from penstock.engine.graph.explain import explain_logical, explain_physical
 from penstock.engine.graph.logical import LogicalGraph, live_part, resumed
 from penstock.engine.graph.physical import JobProgram, Parallelism, PhysicalGraph, plan
 from penstock.engine.job.handle import DEFAULT_NAME, CollectResult, JobHandle
-from penstock.engine.local.runtime import LocalJob
 from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.schemas import SchemaLike
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -545,6 +544,9 @@ class StreamEnvironment:
         if self._now.runtime == "local":
             if detached:
                 raise ConfigurationError("a local job lives in this process and cannot be detached from it; use Ray")
+            # On Ray, neither the program nor the processes of its job need these fifty modules.
+            from penstock.engine.local.runtime import LocalJob
+
             folder = job_folder(job_program, start)
             clock, replaced = self._clock or SystemClock(), replacing(job_program, folder)
             return noted(LocalJob(replaced, program.consumers, clock, self._seed, folder), folder)

@@ -9,6 +9,7 @@ those whose user's modules import `StreamEnvironment`, comes when the process ha
 
 from __future__ import annotations
 
+import gc
 import importlib
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Final
 import ray
 
 from penstock.actors.pandas_later import load_pandas_later
+from penstock.actors.ray_serializers import register_serializers_later
 from penstock.actors.subtask import warm_arrow
 
 LATER: Final = (
@@ -44,6 +46,9 @@ def _load_later() -> None:
 
 
 load_pandas_later()
+register_serializers_later()
 warm_arrow()
+# What has been loaded stays: the collector would look through all of it each time that more is loaded.
+gc.freeze()
 if ray.is_initialized():
     threading.Thread(target=_load_later, name="warm imports", daemon=True).start()

@@ -16,22 +16,37 @@ from penstock.actors.cluster import connect
 
 SECONDS = 120.0
 PROGRAM = """
-import atexit, os, signal, sys
+import atexit, os, signal, sys, threading
 import ray
 import penstock as ps
+from penstock.actors import embedded_start
+from penstock.actors.embedded import control_service
+
+def processes():
+    return ray._private.worker._global_node.all_processes
 
 def show_monitor():
     "What Ray's own end of the process finds."
-    (monitor,) = ray._private.worker._global_node.all_processes["monitor"]
+    (monitor,) = processes()["monitor"]
     print("killed" if monitor.process.wait(10) == -signal.SIGKILL else "ended")
+
+def later():
+    return [name for name in ("monitor", "dashboard") if name in processes()]
 
 atexit.register(show_monitor)
 
 ps.start_cluster(3)
 env = ps.StreamEnvironment(parallelism=1)
-rows = env.from_collection([{"x": 1}]).collect()
+loaded = env.from_collection([{"x": 1}]).map(lambda row: {"x": "pydantic" in sys.modules}, returns={"x": "bool"})
+rows = loaded.collect()
 env.execute()
-print(rows.to_arrow().to_pylist(), ray.cluster_resources()["CPU"] >= 3)
+print(rows.to_arrow().to_pylist(), ray.cluster_resources()["CPU"] >= 3, later())
+embedded_start._LATER_SECONDS = 0.0
+node = ray._private.worker._global_node
+threading.Thread(target=node.start_rest, args=(control_service().pid,), daemon=True).start()
+while len(later()) < 2:
+    threading.Event().wait(0.05)
+print(later())
 sys.stdout.flush()
 os.kill(os.getpid(), signal.SIGTERM)
 """
@@ -111,6 +126,8 @@ def test_a_cluster_that_is_up_stays_whatever_else_fails_in_the_background() -> N
 
 
 def test_a_job_runs_on_it_and_a_signal_ends_both_in_order_and_without_a_wait() -> None:
+    """Its processes load what they need, and the cluster starts what no job needs when it has run for a while."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=SECONDS)
-    assert (done.stdout, done.returncode) == ("[{'x': 1}] True\nkilled\n", 143), done.stderr
+    shown = "[{'x': False}] True []\n['monitor', 'dashboard']\nkilled\n"
+    assert (done.stdout, done.returncode) == (shown, 143), done.stderr
     assert "SIGTERM" not in done.stderr

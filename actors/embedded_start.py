@@ -1,0 +1,122 @@
+"""Starts the cluster that a program embeds: what a job needs first, and the rest when the cluster has run for a while.
+
+`connect` calls it. `ray.init` would start the autoscaler's monitor and the dashboard's process before the raylet, wait
+for the latter, and then look once a second whether the raylet has registered. What is replaced for that is private to
+Ray (2.60): where it has another name, Ray starts as it always does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import ray
+from ray._private import node as untyped_node
+from ray._private import services as untyped_services
+
+from penstock.actors.embedded import control_service, is_lost
+from penstock.actors.process_end import until_pid_ended
+
+_LATER_SECONDS: Final = 30.0
+"""Programs that only run a job or two have ended by then, or have other things to wait for."""
+_REGISTERED_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.02
+
+_nodes: Any = untyped_node
+_services: Any = untyped_services
+_ray_asks: Any = getattr(_services, "get_node", None)
+
+
+def init_embedded(**options: Any) -> None:
+    """`ray.init` for a cluster of this process alone; returns when its raylet is there.
+
+    The monitor (which `ray status` asks) and the dashboard's process (which reports usage, if that is wanted) are
+    started half a minute later.
+
+    Args:
+        options: of `ray.init`.
+    """
+    with _replaced(_nodes, "Node", _PatientNode), _replaced(_services, "get_node", _get_node_at_once):
+        ray.init(address="local", include_dashboard=False, **options)
+    node, service = _PatientNode.of_this_process(), control_service()
+    if node is not None and service is not None:
+        threading.Thread(target=node.start_rest, args=(service.pid,), name="cluster's rest", daemon=True).start()
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, name: str, by: Any) -> Iterator[None]:
+    before = getattr(module, name, None)
+    if before is None:
+        yield
+        return
+    setattr(module, name, by)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
+
+
+class _PatientNode(_nodes.Node):  # type: ignore[misc]
+    """Ray's processes on this machine, of which some are started when there is time for them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._rest: list[Callable[[], None]] = []
+        super().__init__(*args, **kwargs)
+
+    @classmethod
+    def of_this_process(cls) -> _PatientNode | None:
+        """The one whose cluster this process is connected to and has started."""
+        worker: Any = ray._private.worker
+        return worker._global_node if isinstance(worker._global_node, cls) else None
+
+    def start_monitor(self) -> None:
+        self._rest.append(super().start_monitor)
+
+    def start_api_server(self, **options: Any) -> None:
+        start = super().start_api_server
+        self._rest.append(lambda: start(**options))
+
+    def start_rest(self, service: int) -> None:
+        """Start what has been left out, unless the cluster ends before; returns when it has ended.
+
+        The thread has to stay: the kernel ends the children of a thread with the thread (`PR_SET_PDEATHSIG`).
+
+        Args:
+            service: the id of the process that the cluster ends with.
+        """
+        asyncio.run(self._start_rest(service))
+
+    async def _start_rest(self, service: int) -> None:
+        end = asyncio.ensure_future(until_pid_ended(service))
+        await asyncio.wait([end], timeout=_LATER_SECONDS)
+        for start in self._rest:
+            # No job needs them.
+            with contextlib.suppress(Exception):
+                if self.of_this_process() is self and not is_lost():
+                    start()
+        await end
+
+
+def _get_node_at_once(gcs_address: str, node_id: str, ask: Any = _ray_asks) -> Any:
+    """What the control service knows of a node; waits for it to register, and looks more often than once a second."""
+    # Ray's own way of waiting is behind it.
+    with contextlib.suppress(Exception):
+        _await_node(gcs_address, node_id)
+    return ask(gcs_address, node_id)
+
+
+def _await_node(gcs_address: str, node_id: str) -> None:
+    from ray import _raylet as untyped_raylet
+    from ray.core.generated import gcs_service_pb2 as untyped
+
+    raylet: Any = untyped_raylet
+    messages: Any = untyped
+    client = raylet.GcsClient(address=gcs_address)
+    wanted = messages.GetAllNodeInfoRequest.NodeSelector(node_id=bytes.fromhex(node_id))
+    until = time.monotonic() + _REGISTERED_SECONDS
+    while not client.get_all_node_info(node_selectors=[wanted]) and time.monotonic() < until:
+        time.sleep(_LOOK_SECONDS)

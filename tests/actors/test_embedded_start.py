@@ -1,0 +1,83 @@
+"""How a program waits for the raylet of its own cluster, and what it leaves alone where Ray is another one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.actors import embedded_start
+
+NODE = "ab" * 28
+SERIALIZERS = """
+import sys
+from ray.util import serialization_addons
+from penstock.actors.ray_serializers import register_serializers_later
+
+class Context:
+    "Of one of Ray's picklers."
+    def __init__(self):
+        self.known = []
+    def _register_cloudpickle_serializer(self, cls, **functions):
+        self.known.append(cls.__module__)
+    def _register_cloudpickle_reducer(self, cls, reducer):
+        self.known.append(cls.__module__)
+
+register_serializers_later()
+register_serializers_later()
+context = Context()
+serialization_addons.apply(context)
+assert not {"pydantic", "starlette"} & set(sys.modules)
+print(sorted(set(context.known)))
+import pydantic
+print(sorted(set(context.known)))
+"""
+
+
+class _Service:
+    """Ray's control service, which gets to know a node at the third question."""
+
+    questions = 0
+
+    def __init__(self, address: str) -> None:
+        assert address == "here"
+
+    def get_all_node_info(self, node_selectors: list[Any]) -> dict[str, str]:
+        assert [selector.node_id.hex() for selector in node_selectors] == [NODE]
+        _Service.questions += 1
+        return {} if _Service.questions < 3 else {NODE: "alive"}
+
+
+def test_it_asks_for_the_raylet_until_it_is_there_and_then_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own question takes a second each time that the answer is no."""
+    monkeypatch.setattr("ray._raylet.GcsClient", _Service)
+    asked = []
+
+    def ray_asks(address: str, node: str) -> str:
+        asked.append(_Service.questions)
+        return "known"
+
+    assert embedded_start._get_node_at_once("here", NODE, ray_asks) == "known"
+    assert asked == [3]
+
+
+def test_ray_asks_itself_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("ray._raylet.GcsClient")
+    assert embedded_start._get_node_at_once("here", NODE, lambda address, node: "known") == "known"
+
+
+def test_names_that_another_ray_does_not_have_are_left_alone() -> None:
+    module = SimpleNamespace(get_node="Ray's")
+    with embedded_start._replaced(module, "get_node", "ours"), embedded_start._replaced(module, "Node", "ours"):
+        assert vars(module) == {"get_node": "ours"}
+    assert vars(module) == {"get_node": "Ray's"}
+
+
+def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there() -> None:
+    done = subprocess.run([sys.executable, "-c", SERIALIZERS], capture_output=True, text=True, check=True)
+    before, after = done.stdout.splitlines()
+    assert ("pydantic" in before, "pyarrow" in before) == (False, True)
+    assert ("pydantic.v1.fields" in after, "starlette.datastructures" in after) == (True, True)
