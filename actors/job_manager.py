@@ -141,9 +141,13 @@ class JobManager:
         """The latest counters of all subtasks that have given any."""
         return await self._view.metrics()
 
-    async def stacks(self, place: Place, seconds: float) -> Sequence[SampledStack]:
-        """Where a subtask's threads are; see `SubtaskActor.stacks`."""
-        return await self._shell.execution.stacks(place, seconds)
+    async def explain(self) -> str:
+        """The plan that runs; see `JobView.explain`."""
+        return self._view.explain()
+
+    async def stacks(self, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
+        """Where the threads of a task's subtasks are; see `JobView.stacks`."""
+        return await self._view.stacks(task, subtask, seconds)
 
     async def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
         """What each subtask has done for a checkpoint; see `JobView.checkpoint_parts`."""

@@ -11,10 +11,12 @@ from collections.abc import Sequence
 from penstock.actors.brain_shell import BrainShell, now
 from penstock.actors.client_view import ClientView, client_channels
 from penstock.actors.live_state import StateRoute, state_route
-from penstock.actors.tail import StreamRoute, stream_route
+from penstock.actors.stacks import SampledStack, together
+from penstock.actors.tail import StreamRoute, evenly_spread, stream_route
 from penstock.engine.autoscaler.readings import JobReading, reading_of
 from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import JobError, StateNotReadyError
+from penstock.engine.graph.explain import explain_physical
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.rescale_preview import RescalePreview, previews
@@ -62,6 +64,36 @@ class JobView:
         """What each subtask has done for a checkpoint; nothing where that is not known, or not any more."""
         checkpoints = self._shell.brain.checkpoints
         return () if checkpoints is None else checkpoints.coordinator.parts(checkpoint)
+
+    def explain(self) -> str:
+        """The tasks that run, with their operators and where their rows go, as `StreamEnvironment.explain` has them.
+
+        Raises:
+            JobError: the job has ended.
+            StateNotReadyError: it is not planned yet, or does not run as a whole.
+        """
+        return explain_physical(self._running_graph("its plan went with it"))
+
+    async def stacks(self, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
+        """Where the threads of a subtask are within so many seconds, or once.
+
+        Args:
+            task: id.
+            subtask: index; None: all of the task's, at the same time and added up. Of many, 32 are looked at.
+            seconds: 0: once.
+
+        Raises:
+            JobError: there is no such subtask, or it has no process now.
+        """
+        execution = self._shell.execution
+        if subtask is not None:
+            return await execution.stacks((task, subtask), seconds)
+        places = evenly_spread([place for place in execution.actors if place[0] == task]) or [(task, 0)]
+        looks = [execution.stacks(place, seconds) for place in places]
+        found = await asyncio.gather(*looks, return_exceptions=True)
+        if all(isinstance(look, BaseException) for look in found):
+            raise next(look for look in found if isinstance(look, BaseException))
+        return together(look for look in found if not isinstance(look, BaseException))
 
     def state_route(self, uid: str) -> StateRoute:
         """Where the state of an operator is; see `live_state.state_route`.

@@ -291,13 +291,18 @@ class JobControl:
         """Calls that come back with what `info` and `subtask_metrics` give; `answer_of` takes them."""
         return self._manager.info.remote(), self._manager.metrics.remote()
 
-    def stacks(self, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
-        """Where the threads of a subtask are: each stack with how often it was seen within `seconds`; 0: once.
+    def explain(self) -> str:
+        """The tasks that run, with their operators and where their rows go. Errors as for `state`."""
+        return str(self._ask("explain", _ASK_SECONDS))
+
+    def stacks(self, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
+        """Where the threads of a subtask, or of all of a task, are: each stack with how often it was seen within
+        `seconds`; 0: once.
 
         Raises:
             JobError: there is no such subtask, or it has no process now.
         """
-        stacks: Sequence[SampledStack] = self._ask("stacks", seconds + _ASK_SECONDS, (task, subtask), seconds)
+        stacks: Sequence[SampledStack] = self._ask("stacks", seconds + _ASK_SECONDS, task, subtask, seconds)
         return stacks
 
     def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:

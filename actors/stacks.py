@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -64,6 +64,16 @@ def sampled_stacks(seconds: float, threads: Collection[str] | None = None) -> Se
         if time.monotonic() >= until:
             return [SampledStack(stack, count, on_cpu[stack]) for stack, count in seen.most_common()]
         time.sleep(1 / OFTEN)
+
+
+def together(looks: Iterable[Sequence[SampledStack]]) -> Sequence[SampledStack]:
+    """What was seen of several processes, as if it were one: the most frequent stack first."""
+    seen: Counter[Stack] = Counter()
+    on_cpu: Counter[Stack] = Counter()
+    for one in (one for look in looks for one in look):
+        seen[one.stack] += one.count
+        on_cpu[one.stack] += one.on_cpu
+    return [SampledStack(stack, count, on_cpu[stack]) for stack, count in seen.most_common()]
 
 
 class _Used:

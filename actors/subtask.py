@@ -19,6 +19,7 @@ import ray
 
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, take_frame, unpacked
+from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply
 from penstock.actors.pandas_later import load_pandas_later
@@ -58,6 +59,8 @@ class SubtaskActor:
         self._links: LinkServer | None = None
         self._log = TaskLog()
         self._log.install()
+        self._garbage = GarbageClock()
+        self._garbage.begin()
         keep_memory()
         load_pandas_later()
         warm_arrow()
@@ -243,7 +246,7 @@ class SubtaskActor:
     async def metrics(self, attempt: int) -> SubtaskMetrics | None:
         """The counters as of now."""
         running = self._of(attempt)
-        return None if running is None else running.task.read_metrics()
+        return None if running is None else self._counted(running)
 
     async def read_state(
         self, attempt: int, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
@@ -283,7 +286,12 @@ class SubtaskActor:
         if self._running is None:
             return None
         await self._running.close()
-        return self._running.task.read_metrics()
+        return self._counted(self._running)
+
+    def _counted(self, running: RunningTask) -> SubtaskMetrics:
+        metrics = running.task.read_metrics()
+        metrics.garbage_seconds = self._garbage.seconds
+        return metrics
 
     def _of(self, attempt: int) -> RunningTask | None:
         running = self._running

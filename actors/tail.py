@@ -6,9 +6,9 @@ it is asked for again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.actors.live_state import answers_of, one_called, subtask_actors
 from penstock.engine.checkpointing.instructions import Place
@@ -18,6 +18,7 @@ from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, TappedRows, new
 
 _MOST_SUBTASKS: Final = 32
 _ANSWER_SECONDS: Final = 30.0
+_Subtask = TypeVar("_Subtask")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,14 @@ def tail(route: StreamRoute, side: str, rows: int, seconds: float) -> TappedRows
             f"tail takes from 1 to {MOST_ROWS} rows and up to {LONGEST_SECONDS:g} seconds, not {rows} rows and "
             f"{seconds:g} seconds"
         )
-    actors = _spread(route.actors)
+    actors = evenly_spread(route.actors)
     each = -(-rows // len(actors))
     calls = [actor.tail.remote(attempt, route.uid, side, rows, each, seconds) for actor, attempt in actors]
     given: list[TappedRows] = answers_of(calls, route.uid, "show its rows", JobError, seconds + _ANSWER_SECONDS)
     return newest_of_all(given, rows)
 
 
-def _spread(actors: tuple[tuple[Any, int], ...]) -> list[tuple[Any, int]]:
-    count = min(len(actors), _MOST_SUBTASKS)
-    return [actors[place * len(actors) // count] for place in range(count)]
+def evenly_spread(subtasks: Sequence[_Subtask]) -> list[_Subtask]:
+    """Of many subtasks 32, from all parts of them: so many answer a question to all at once."""
+    count = min(len(subtasks), _MOST_SUBTASKS)
+    return [subtasks[place * len(subtasks) // count] for place in range(count)]

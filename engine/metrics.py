@@ -73,6 +73,7 @@ class GateStatistics:
         aligning: channels that wait for the barriers of others.
         splits: of a source, how many of its splits are not at their end: files left, or partitions.
         slowest: of a source with event time, those of its splits that are furthest behind, and hold its watermark back.
+        behind_ms: by how much event time they are behind the furthest of its splits that are being read.
     """
 
     channels: int = 0
@@ -80,6 +81,7 @@ class GateStatistics:
     aligning: int = 0
     splits: int = 0
     slowest: tuple[str, ...] = ()
+    behind_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class SubtaskMetrics:
         alignment_ms, sync_ms, start_delay_ms: of its part in the last checkpoint: how long the barriers of its channels
             were apart, how long the data waited for the capture, and how long the first barrier was on its way.
         gate, output: its queues when it was read.
+        garbage_seconds: how long its process has looked for garbage, of all its threads; 0 where that is not known.
     """
 
     task: int
@@ -128,6 +131,7 @@ class SubtaskMetrics:
     start_delay_ms: float = 0.0
     gate: GateStatistics = GateStatistics()
     output: OutputStatistics = OutputStatistics()
+    garbage_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

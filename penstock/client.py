@@ -275,6 +275,14 @@ class RemoteJob:
         table = pa.ipc.open_stream(content).read_all()
         return TappedRows(table.replace_schema_metadata(None), int(table.schema.metadata[SEEN]))
 
+    def explain(self) -> str:
+        """The tasks that run, with their operators and where their rows go.
+
+        Raises:
+            JobError: the job has ended.
+        """
+        return self._cluster.fetch("GET", f"/v1{self._path}/explain", accept="text/plain").decode()
+
     def preview_rescales(self, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
         """What each of these rescales would do; see `JobControl.preview_rescales`.
 

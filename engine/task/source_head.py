@@ -28,6 +28,7 @@ from penstock.engine.connectors import (
 )
 from penstock.engine.elements import (
     MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     Barrier,
     Batch,
     CheckpointMode,
@@ -302,16 +303,16 @@ class SourceHead:
 
     def statistics(self) -> GateStatistics:
         """What is left to read; rows do not wait here, but with the readers."""
-        return GateStatistics(splits=len(self._open) + len(self._splits.pending), slowest=self._slowest_splits())
-
-    def _slowest_splits(self) -> tuple[str, ...]:
-        """Those that hold event time back; called at any moment, beside the task's own thread."""
+        # Called at any moment, beside the task's own thread.
         unread, splits = list(self._splits.pending), list(self._open)
+        count = len(splits) + len(unread)
         if unread and self._time.waits_for_unread:
-            return tuple(sorted(split.split_id for split in unread))
-        behind = [(reached, split.split_id) for split in splits if (reached := split.time.watermark) is not None]
-        least = min(behind, default=None)
-        return () if least is None else tuple(sorted(name for reached, name in behind if reached == least[0]))
+            return GateStatistics(splits=count, slowest=tuple(sorted(split.split_id for split in unread)))
+        reached = {split.split_id: mark for split in splits if (mark := split.time.watermark) is not None}
+        least, most = min(reached.values(), default=0), max(reached.values(), default=0)
+        slowest = tuple(sorted(name for name, mark in reached.items() if mark == least))
+        # One that has no watermark yet is not behind by any time.
+        return GateStatistics(splits=count, slowest=slowest, behind_ms=most - least if least > MIN_TIMESTAMP else 0)
 
     def close(self) -> None:
         """Close the readers that are open; the first error is raised when all have been closed."""

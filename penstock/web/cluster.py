@@ -109,11 +109,15 @@ class Cluster(Protocol):
         """What rescales would do, as `JobControl.preview_rescales` says; it looks at the job for three seconds."""
         ...
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
+    def explain(self, job_id: str) -> str:
+        """The plan of a job that runs, as text."""
+        ...
+
+    def stacks(self, job_id: str, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of a subtask are: each stack, outermost call first, with how often it was seen.
 
         Args:
-            job_id, task, subtask: which.
+            job_id, task, subtask: which; no subtask: all of the task, added up.
             seconds: for how long to look; 0: once.
         """
         ...
@@ -303,7 +307,10 @@ class RayCluster:
     def preview_rescales(self, job_id: str, wanted: Sequence[ParallelismRequest]) -> Sequence[RescalePreview]:
         return self._job(job_id).preview_rescales(wanted)
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
+    def explain(self, job_id: str) -> str:
+        return self._job(job_id).explain()
+
+    def stacks(self, job_id: str, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
         return self._job(job_id).stacks(task, subtask, seconds)
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:

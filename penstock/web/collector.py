@@ -12,13 +12,18 @@ from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Cluster, Node
 from penstock.web.export.exporter import Exporter
-from penstock.web.observed import Observed
+from penstock.web.observed import JobView, Observed
 
 EVERY_SECONDS: Final = 2.0
+SOON_SECONDS: Final = 0.5
+"""Between readings while a job gets over something, so that its return is shown within moments."""
+_TROUBLED_MS: Final = 60_000
+"""What has been away for longer is looked at as seldom as all else."""
 MOST_LISTENERS: Final = 64
-_NODES_EVERY: Final = 5
+_NODES_EVERY: Final = 2
 _APART: Final = 4
 """Between two readings is at least so many times the work of one."""
 
@@ -29,7 +34,7 @@ class Collector:
     Args:
         cluster: what is read.
         observed: what is shown it.
-        every: seconds between readings, more where they take long.
+        every: seconds between readings; more where they take long, less while a job gets over something.
         exporter: told of each reading; None: nobody else is.
     """
 
@@ -55,9 +60,23 @@ class Collector:
     async def run(self) -> None:
         """Read until cancelled."""
         while True:
-            # A job of 100,000 subtasks takes seconds of work to read, which who asks would wait for.
-            await asyncio.sleep(max(self._every, _APART * self._took))
+            await asyncio.sleep(self._pause())
             await self.read()
+
+    def _pause(self) -> float:
+        """Seconds until the next reading."""
+        every = min(self._every, SOON_SECONDS) if self._is_troubled() else self._every
+        # A job of 100,000 subtasks takes seconds of work to read, which who asks would wait for.
+        return max(every, _APART * self._took)
+
+    def _is_troubled(self) -> bool:
+        """Whether the cluster or a job is away, or about to run, and may be back at any moment."""
+        now_ms = time.time_ns() // 1_000_000
+        return (
+            self.problem is not None
+            or bool(self._cluster.awaited())
+            or any(now_ms - away < _TROUBLED_MS for away in map(_away_since, self.observed.jobs()) if away is not None)
+        )
 
     async def read(self) -> None:
         """Read once."""
@@ -105,3 +124,11 @@ class Collector:
                 event.clear()
         finally:
             self._listeners.discard(event)
+
+
+def _away_since(view: JobView) -> int | None:
+    """Since when a job that has not ended is not seen to run, civil time in ms; None: it runs, or has ended."""
+    status = view.info.status
+    if status.ended or (view.answers and status is JobStatus.RUNNING):
+        return None
+    return view.info.since_ms if view.answers else view.seen_ms

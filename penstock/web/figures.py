@@ -14,17 +14,21 @@ from typing import Any, Final, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.metrics import SubtaskMetrics
 
 _Counts: TypeAlias = "npt.NDArray[np.int64]"
 _Shares: TypeAlias = "npt.NDArray[np.float64]"
 Place: TypeAlias = "tuple[int, int]"
-_COUNTS: Final = ("rows_in", "rows_out", "bytes_out", "messages_out", "late_rows", "splits", "watermark")
-_TIMES: Final = ("busy", "blocked", "idle", "alignment_ms", "sync_ms", "start_delay_ms")
-_RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle")
+_COUNTS: Final = ("rows_in", "rows_out", "bytes_out", "messages_out", "late_rows", "splits", "watermark", "behind_ms")
+_TIMES: Final = ("busy", "blocked", "idle", "garbage", "alignment_ms", "sync_ms", "start_delay_ms")
+_RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle", "garbage")
 _WITH_RATES: Final = 3
-"""So many of the counts, and of the times, come first and have rates."""
+"""So many of the counts come first and have rates."""
+_ACCOUNTED: Final = 3
+"""So many of the times come first, and are all the time there is."""
+_SHARES: Final = 4
+"""So many of the times come first, and have shares of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Totals:
         rows_in: taken by the first operator of the chain; of a source, those that it has read, as in Flink.
         rows_out: emitted by the last one.
         bytes_out, messages_out: sent to other subtasks.
-        busy, blocked, idle: seconds.
+        busy, blocked, idle, garbage: seconds.
     """
 
     rows_in: int = 0
@@ -45,11 +49,15 @@ class Totals:
     busy: float = 0.0
     blocked: float = 0.0
     idle: float = 0.0
+    garbage: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What a subtask did a second over the window; shares are from 0 to 1 of the time that it has accounted for."""
+    """What a subtask did a second over the window; shares are from 0 to 1 of the time that it has accounted for.
+
+    `garbage` is a part of the others: the time in which its process looked for garbage.
+    """
 
     rows_in: float = 0.0
     rows_out: float = 0.0
@@ -57,6 +65,7 @@ class Rates:
     busy: float = 0.0
     blocked: float = 0.0
     idle: float = 0.0
+    garbage: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +143,9 @@ class Columns:
 def _row(one: SubtaskMetrics) -> tuple[tuple[int, ...], tuple[float, ...]]:
     operators, output = one.operators, one.output
     spent = (one.busy_seconds, one.blocked_seconds, one.idle_seconds)
-    times = (*spent, one.alignment_ms, one.sync_ms, one.start_delay_ms)
+    times = (*spent, one.garbage_seconds, one.alignment_ms, one.sync_ms, one.start_delay_ms)
     if not operators:
-        return (0, 0, output.bytes_sent, output.messages_sent, 0, one.gate.splits, MIN_TIMESTAMP), times
+        return (0, 0, output.bytes_sent, output.messages_sent, 0, one.gate.splits, MIN_TIMESTAMP, 0), times
     first, last = operators[0][1], operators[-1][1]
     late = first.late_rows if len(operators) == 1 else sum(counters.late_rows for _, counters in operators)
     return (
@@ -147,6 +156,7 @@ def _row(one: SubtaskMetrics) -> tuple[tuple[int, ...], tuple[float, ...]]:
         late,
         one.gate.splits,
         last.watermark,
+        one.gate.behind_ms,
     ), times
 
 
@@ -164,14 +174,17 @@ def rates_between(before: Columns, now: Columns, seconds: float) -> _Shares:
     before = before.like(now, now if seconds <= 0 else None)
     each = 1 / seconds if seconds > 0 else 0.0
     done = np.maximum(0, now.counts[:, :_WITH_RATES] - before.counts[:, :_WITH_RATES]) * each
-    spent = now.times[:, :_WITH_RATES] - before.times[:, :_WITH_RATES]
-    accounted = spent.sum(axis=1, keepdims=True)
-    is_known = accounted > 0
-    so_far = now.times[:, :_WITH_RATES]
-    spent = np.where(is_known, spent, so_far)
-    accounted = np.where(is_known, accounted, so_far.sum(axis=1, keepdims=True))
+    spent = now.times[:, :_SHARES] - before.times[:, :_SHARES]
+    is_known = _accounted(spent) > 0
+    spent = np.where(is_known, spent, now.times[:, :_SHARES])
+    accounted = _accounted(spent)
     shares = np.divide(spent, accounted, out=np.zeros_like(spent), where=accounted > 0)
     return np.hstack([np.where(is_known, done, 0.0), shares])
+
+
+def _accounted(times: _Shares) -> _Shares:
+    total: _Shares = times[:, :_ACCOUNTED].sum(axis=1, keepdims=True)
+    return total
 
 
 class Subtasks(Sequence[SubtaskView]):
@@ -202,7 +215,7 @@ class Subtasks(Sequence[SubtaskView]):
             return Subtasks(self.metrics[index], self._columns.taken(index), self._rates[index])
         metrics = self.metrics[index]
         counts, times = self._columns.counts[index].tolist(), self._columns.times[index].tolist()
-        return SubtaskView(metrics, Totals(*counts[:4], *times[:3]), Rates(*self._rates[index].tolist()))
+        return SubtaskView(metrics, Totals(*counts[:4], *times[:_SHARES]), Rates(*self._rates[index].tolist()))
 
     def with_rates(self, rates: _Shares) -> Subtasks:
         """The same with other rates."""
@@ -237,6 +250,25 @@ class Subtasks(Sequence[SubtaskView]):
         """How uneven the rates of rows are: the highest over the mean, minus one; 0 is even."""
         mean = float(self._rows.mean()) if len(self) else 0.0
         return float(self._rows.max()) / mean - 1 if mean > 0 else 0.0
+
+    def unevenness(self) -> float:
+        """How many times as many rows as the others on average the fullest gets; 1 where there are no others."""
+        rows = self._rows
+        others = float(rows.sum() - rows.max()) / (len(self) - 1) if len(self) > 1 else 0.0
+        return float(rows.max()) / others if others > 0 else float("inf") if len(self) > 1 and rows.any() else 1.0
+
+    def furthest_behind(self) -> tuple[int, SubtaskView] | None:
+        """Of a source: by how many ms its furthest split is ahead of its slowest one, and the subtask that reads that.
+
+        None before there is event time, and where it is at its end.
+        """
+        marks = self._column("watermark")
+        is_known = (marks > MIN_TIMESTAMP) & (marks < MAX_TIMESTAMP)
+        if not is_known.any():
+            return None
+        slowest = int(np.where(is_known, marks, MAX_TIMESTAMP).argmin())
+        furthest = (marks + self._column("behind_ms"))[is_known].max()
+        return int(furthest - marks[slowest]), self[slowest]
 
     @property
     def watermark(self) -> int | None:

@@ -221,7 +221,7 @@ def _vertex_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> l
         view = job_in(request, collector)
         task, kind = task_in(request, view), flame_kind_in(request)
         given = request.query_params.get("subtaskindex")
-        subtask = 0 if given is None else whole(given, "subtaskindex", 0, task.info.parallelism - 1)
+        subtask = None if given is None else whole(given, "subtaskindex", 0, task.info.parallelism - 1)
         stacks = await looking(lambda: cluster.stacks(view.info.id, task.info.id, subtask, _FLAME_SECONDS))
         return JSONResponse({"endTimestamp": time.time_ns() // 1_000_000, "data": flame_document(kind.of(stacks))})
 

@@ -20,8 +20,9 @@ _QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
     "/metrics": {"subtasks": "1: those of tasks for each subtask."},
     "/jobs/metrics": {**_METRICS, "jobs": "Ids, with commas between; without it, all."},
     "/jobs/{job}/vertices/{vertex}/subtasks/metrics": {**_METRICS, "subtasks": "Numbers, with commas between."},
-    "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, the first.", **_FLAME},
+    "/jobs/{job}/vertices/{vertex}/flamegraph": {"subtaskindex": "Which subtask; without it, all.", **_FLAME},
     "/jobs/{job}/exceptions": {"maxExceptions": "How many at the most."},
+    "/jobs/{job}/tasks/{vertex}/flame": {"seconds": "For how long to look.", **_FLAME},
     "/jobs/{job}/tasks/{vertex}/{subtask}/flame": {"seconds": "For how long to look.", **_FLAME},
     "/jobs/{job}/preview-rescale": {
         "operator": "Its uid or name; without it, the whole job.",

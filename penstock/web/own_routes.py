@@ -316,11 +316,16 @@ def _preview_routes(collector: Collector, cluster: Cluster) -> list[Route]:
 def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> list[Route]:
     reading = AtOnce(_MOST_READING, "logs")
 
-    def place(request: Request) -> tuple[JobView, TaskView, int]:
+    def place(request: Request) -> tuple[JobView, TaskView, int | None]:
         require_operator(request)
         view = job_in(request, collector)
         task = task_in(request, view)
-        return view, task, whole(request.path_params["subtask"], "subtask", 0, task.info.parallelism - 1)
+        number = request.path_params.get("subtask")
+        return view, task, None if number is None else whole(number, "subtask", 0, task.info.parallelism - 1)
+
+    async def explain(request: Request) -> Response:
+        view = job_in(request, collector)
+        return PlainTextResponse(await asyncio.to_thread(cluster.explain, view.info.id))
 
     async def stack(request: Request) -> Response:
         view, task, subtask = place(request)
@@ -353,4 +358,6 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
         Route("/v1/jobs/{job}/logs", logs),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/stack", stack),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/flame", flame),
+        Route("/v1/jobs/{job}/tasks/{vertex}/flame", flame),
+        Route("/v1/jobs/{job}/explain", explain),
     ]

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.state.keys.groups import key_group_range
 from penstock.web.observed import JobView, TaskView
 
 _BLOCKED: Final = 0.2
 """A task that waits for so much of its time is held up by what is behind it."""
 _BUSY: Final = 0.8
-_SKEWED: Final = 1.0
-"""The fullest subtask gets twice what the others get on average."""
+_SKEWED: Final = 2.0
+"""The fullest subtask gets so many times as many rows as the others on average."""
+_MUCH_GARBAGE: Final = 0.25
+"""A subtask that looks for garbage for so much of its time lacks it for rows."""
+_LAGGING_MS: Final = 60_000
+"""A split that is behind the others by so much event time keeps windows of them open."""
 _LONG_CHECKPOINT_SHARE: Final = 0.5
 _RECENT: Final = 5
 _ENOUGH: Final = 3
@@ -29,7 +34,8 @@ class Reason:
     """Why the job is as fast as it is.
 
     Args:
-        kind: `not-running`, `starting`, `skew`, `busy`, `slow-sink`, `checkpoint`, `source`, `idle` or `fine`.
+        kind: `not-running`, `starting`, `skew`, `garbage`, `busy`, `slow-sink`, `checkpoint`, `lagging-split`,
+            `event-time`, `source`, `idle` or `fine`.
         sentence: for people.
         task: id of the task that it is about; None: of none.
         subtask: index of the subtask, where it is about one.
@@ -83,18 +89,21 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
         ("rows_out_per_second", round(task.subtasks.rate("rows_out"), 1)),
     )
     waits = f"; {_names(held_up)} waits for it" if held_up else ""
-    if len(task.subtasks) > 1 and task.subtasks.skew >= _SKEWED:
-        most = task.subtasks.fullest()
+    if task.info.inputs and task.subtasks.unevenness() >= _SKEWED and not _are_others_busy(task):
+        return _skewed(view, task, waits, figures)
+    if (most := task.subtasks.highest("garbage")) >= _MUCH_GARBAGE:
         return Reason(
-            "skew",
-            f"Subtask {most.subtask} of {name!r} gets {task.subtasks.skew + 1:.1f} times as many rows as the average, "
-            f"and is busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
+            "garbage",
+            f"{name!r} looks for garbage {most:.0%} of its time{waits}: its functions keep, or make, many Python "
+            "objects. Fewer would help: batches instead of rows, state instead of members, `gc.freeze()` in `open` "
+            "behind what is loaded there.",
             task.info.id,
-            most.subtask,
-            figures,
+            None,
+            (*figures, ("garbage", round(most, 3))),
         )
     recent = _Checkpoints(view)
-    if not held_up and recent.share >= _LONG_CHECKPOINT_SHARE and recent.keep_busy(task):
+    is_to_blame = recent.stop_rows(task) or (recent.write_much and not held_up)
+    if is_to_blame and recent.share >= _LONG_CHECKPOINT_SHARE:
         return recent.to_blame(task.info.id, figures)
     is_last = not any(one.task == task.info.id for other in view.tasks for one in other.info.inputs)
     if held_up and is_last and busiest.rates.busy < _BUSY:
@@ -107,6 +116,8 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
             figures,
         )
     kind = "slow-sink" if is_last and held_up else "source" if not task.info.inputs else "busy"
+    if kind == "source" and (lagging := _lagging_split([task])) is not None:
+        return lagging
     less_work = ", or less work a row," if len(task.info.operators) > 1 else ""
     help_text = (
         f"it reads as fast as it can: more splits and a higher parallelism{less_work} would help"
@@ -122,10 +133,58 @@ def _explained(view: JobView, task: TaskView, held_up: Sequence[TaskView]) -> Re
     )
 
 
+def _are_others_busy(task: TaskView) -> bool:
+    """Whether the subtasks beside the busiest have no time left either: more rows for them would not help."""
+    others = task.subtasks.rate("busy") - task.subtasks.highest("busy")
+    return others >= _BUSY * (len(task.subtasks) - 1)
+
+
+def _skewed(view: JobView, task: TaskView, waits: str, figures: tuple[tuple[str, float], ...]) -> Reason:
+    most, groups = task.subtasks.fullest(), ""
+    if any(one.partitioner.startswith("hash") for one in task.info.inputs):
+        owned = key_group_range(most.subtask, len(task.subtasks), view.info.max_parallelism)
+        groups = f" (key groups {owned.start} to {owned.stop - 1})"
+        figures = (*figures, ("first_key_group", owned.start), ("last_key_group", owned.stop - 1))
+    times = task.subtasks.unevenness()
+    more = "all rows" if times == float("inf") else f"{times:.1f} times as many rows as the others on average"
+    return Reason(
+        "skew",
+        f"Subtask {most.subtask} of {task.info.name!r}{groups} gets {more}, "
+        f"and is busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
+        task.info.id,
+        most.subtask,
+        figures,
+    )
+
+
+def _lagging_split(tasks: Sequence[TaskView]) -> Reason | None:
+    """A split of a source that is far behind the others, in event time; the one furthest behind."""
+    found = [(task, *behind) for task in tasks if not task.info.inputs and (behind := task.subtasks.furthest_behind())]
+    task, behind_ms, subtask = max(found, key=lambda one: one[1], default=(None, 0, None))
+    if task is None or subtask is None or behind_ms < _LAGGING_MS:
+        return None
+    splits = ", ".join(subtask.metrics.gate.slowest[:3])
+    return Reason(
+        "lagging-split",
+        f"Split {splits or 'unknown'} of {task.info.name!r} is {behind_ms / 1000:,.0f} s of event time behind the "
+        "others: windows and timers wait for it. Spread its rows over more splits; `with_watermark_alignment` has the "
+        "others wait, so that less lies in state meanwhile.",
+        task.info.id,
+        subtask.subtask,
+        (("behind_ms", float(behind_ms)), ("watermark", float(subtask.watermark or 0))),
+    )
+
+
 def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
     recent = _Checkpoints(view)
     if recent.working_share(tasks) >= _LONG_CHECKPOINT_SHARE:
         return recent.to_blame()
+    if (lagging := _lagging_split(tasks)) is not None:
+        return lagging
+    if view.info.event_time:
+        wait = view.info.event_time[0]
+        kind = "lagging-split" if wait.splits else "event-time"
+        return Reason(kind, f"Windows do not fire: {wait.text(view.seen_ms)}.", None, wait.subtask)
     busiest = max(tasks, key=lambda task: task.subtasks.highest("busy"))
     share = busiest.subtasks.highest("busy")
     figures = (("busiest", round(share, 3)),)
@@ -164,11 +223,16 @@ class _Checkpoints:
         waited = max(task.subtasks.most("start_delay_ms") + task.subtasks.most("alignment_ms") for task in tasks)
         return self.share * max(0.0, 1 - waited * len(self._recent) / self._took_ms)
 
-    def keep_busy(self, task: TaskView) -> bool:
-        """Whether it is them that a busy task works for: its rows wait for captures, or it encodes much state."""
+    def stop_rows(self, task: TaskView) -> bool:
+        """Whether it is them that a busy task works for: its rows wait for captures most of the time."""
         captures_ms = task.subtasks.most("sync_ms") * len(self._recent)
+        return self._span_ms > 0 and captures_ms >= _LONG_CHECKPOINT_SHARE * self._span_ms
+
+    @property
+    def write_much(self) -> bool:
+        """Whether they encode so much state that it keeps who has it busy."""
         written = sum(one.bytes_written for one in self._recent)
-        return captures_ms >= _LONG_CHECKPOINT_SHARE * self._span_ms or written * 1000 >= _MUCH_STATE * self._span_ms
+        return self._span_ms > 0 and written * 1000 >= _MUCH_STATE * self._span_ms
 
     def to_blame(self, task: int | None = None, figures: Sequence[tuple[str, float]] = ()) -> Reason:
         """Say so."""

@@ -13,7 +13,9 @@ from penstock.actors import job_watch as module
 from penstock.actors.client_view import ClientView
 from penstock.actors.job_view import JobView
 from penstock.actors.job_watch import JobWatch
+from penstock.actors.stacks import SampledStack
 from penstock.engine.errors import JobError, StateNotReadyError
+from penstock.engine.graph.explain import explain_physical
 from penstock.engine.job import events as ev
 from penstock.engine.job.layout import GraphPlanner
 from tests.actors.fakes import program_of
@@ -92,6 +94,37 @@ def test_routes_are_those_of_a_job_that_runs_as_a_whole(brain: Any, error: tuple
                 route("numbers")
 
     run(use, **brain)
+
+
+def test_the_plan_that_runs_is_told_as_the_program_tells_it() -> None:
+    async def use(shell: Any) -> tuple[str, str]:
+        return JobView(shell).explain(), explain_physical(shell.graph)
+
+    told, wanted = run(use)
+    assert told == wanted
+    assert told.startswith("task 1 x")
+
+
+def test_all_subtasks_of_a_task_are_looked_at_together_and_one_that_dies_hides_no_other() -> None:
+    async def use(shell: Any) -> Any:
+        async def stacks(place: tuple[int, int], seconds: float) -> list[SampledStack]:
+            if place == (1, 3):
+                raise JobError("no process")
+            return [SampledStack(("task-loop", "f"), 3, 2), SampledStack(("task-loop", f"g{place[1]}"), 1, 1)]
+
+        shell.execution.stacks = stacks
+        shell.execution.actors = {(task, subtask): "actor" for task in (1, 2) for subtask in range(4)}
+        together = await JobView(shell).stacks(1, None, 0.1)
+        shell.execution.actors = {(1, 3): "actor"}
+        with pytest.raises(JobError, match="no process"):
+            await JobView(shell).stacks(1, None, 0.1)
+        shell.execution.actors = {(1, subtask): "actor" for subtask in range(100, 1700)}
+        return together, await JobView(shell).stacks(1, None, 0.1)
+
+    together, many = run(use)
+    assert together[0] == SampledStack(("task-loop", "f"), 9, 6)
+    assert {one.stack[1] for one in together} == {"f", "g0", "g1", "g2"}
+    assert many[0].count == 3 * 32
 
 
 def test_a_client_waits_for_the_next_attempt_and_is_told_where_its_rows_are() -> None:

@@ -184,7 +184,11 @@ class FakeCluster:
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:
         return [LogLine(1, 1_000, "WARNING", "fraud", "no such user", 2, 1, 1, "count")][:most]
 
-    def stacks(self, job_id: str, task: int, subtask: int, seconds: float) -> Sequence[SampledStack]:
+    def explain(self, job_id: str) -> str:
+        self._asked("explain", job_id)
+        return "task 1 x1\n  source events\n    -> task 2 (hash by user)"
+
+    def stacks(self, job_id: str, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
         self._asked("stacks", job_id, task, subtask)
         return [
             SampledStack(("task-loop", "step (task/loop.py:1)", "f (user/flow.py:7)"), 3, 3),

@@ -47,7 +47,7 @@ def test_flame_graphs_keep_no_state_waiting_and_are_so_many_at_most(
 @pytest.mark.parametrize(
     ("query", "waits", "computes"), [("", 2, 3), ("type=FULL", 2, 3), ("type=ON_CPU", 0, 3), ("type=OFF_CPU", 2, 0)]
 )
-@pytest.mark.parametrize("path", ["vertices/2/flamegraph", "tasks/2/0/flame"])
+@pytest.mark.parametrize("path", ["vertices/2/flamegraph", "tasks/2/flame", "tasks/2/0/flame"])
 def test_flame_graphs_show_what_computes_or_what_waits(
     serve: Serve, path: str, query: str, waits: int, computes: int
 ) -> None:
@@ -57,6 +57,22 @@ def test_flame_graphs_show_what_computes_or_what_waits(
     assert tree["value"] == thread["value"] == waits + computes
     by_call = {child["name"].split()[0]: child["value"] for child in thread["children"]}
     assert by_call == {name: seen for name, seen in (("step", computes), ("wait", waits)) if seen}
+
+
+@pytest.mark.parametrize(
+    ("path", "subtask"),
+    [
+        ("vertices/2/flamegraph", None),
+        ("vertices/2/flamegraph?subtaskindex=1", 1),
+        ("tasks/2/flame", None),
+        ("tasks/2/1/flame", 1),
+    ],
+)
+def test_flame_graphs_are_of_one_subtask_or_of_all(
+    serve: Serve, cluster: FakeCluster, path: str, subtask: int | None
+) -> None:
+    assert serve().get(f"{JOB}/{path}").status_code == 200
+    assert cluster.asked == [("stacks", "orders-1", 2, subtask)]
 
 
 def test_a_kind_of_samples_that_there_is_not_is_refused(serve: Serve) -> None:

@@ -112,6 +112,9 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
     page.get_by_text("1 subtasks").wait_for()
     page.get_by_role("button", name="Flame graph 0").click()
     page.get_by_role("button", name="f (user/flow.py:7)").wait_for()
+    page.get_by_role("button", name="Flame graph of all subtasks").click()
+    page.get_by_role("heading", name="Flame graph of all subtasks").wait_for()
+    page.get_by_role("button", name="f (user/flow.py:7)").wait_for()
     page.get_by_role("button", name="Stack 0").click()
     page.get_by_text("thread task-loop").wait_for()
     for tab, seen in (
@@ -120,7 +123,7 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
         ("Exceptions", "the process died"),
         ("Timeline", "savepoint 8"),
         ("Logs", "no such user"),
-        ("Configuration", "state_backend"),
+        ("Configuration", "source events"),
     ):
         page.get_by_role("link", name=tab, exact=True).click()
         page.get_by_text(seen).first.wait_for()
@@ -270,6 +273,14 @@ def test_a_question_that_is_not_confirmed_changes_nothing(page: Any, server: Ser
     assert not cluster.asked
 
 
+NOTE_TIMERS = """() => {
+  window.timers = [];
+  const begin = window.setTimeout;
+  window.setTimeout = (act, ms, ...rest) => { timers.push(ms ?? 0); return begin(act, ms, ...rest); };
+}"""
+"""Has the page keep how long it waits, in ms, each time that it waits for the clock."""
+
+
 def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluster: FakeCluster) -> None:
     page.goto(server.url)
     page.get_by_text("live").wait_for()
@@ -277,10 +288,12 @@ def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluste
     page.get_by_text("The cluster does not answer").wait_for()
     cluster.away = False
     page.get_by_text("The cluster does not answer").wait_for(state="detached")
+    page.evaluate(NOTE_TIMERS)
     server.stop()
     page.get_by_text("The server cannot be reached").wait_for()
     server.start()
     page.get_by_text("The server cannot be reached").wait_for(state="detached")
+    assert 0 < max(page.evaluate("timers")) <= 1000, "it has waited for longer than a second before it tried again"
 
 
 def test_a_job_manager_and_a_node_that_are_away_are_shown_until_they_are_back(

@@ -41,6 +41,7 @@ def test_jobs_are_found_and_steered(server: Server, cluster: FakeCluster) -> Non
     assert [line.text for line in job.logs({})] == ["no such user"]
     assert job.logs({(2, 1): 1}) == []
     assert job.why_slow().kind
+    assert job.explain().startswith("task 1")
     cluster.refuses = "no disk"
     with pytest.raises(JobError, match="no disk"):
         job.savepoint()

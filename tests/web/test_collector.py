@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from penstock.web.cluster import Reading
-from penstock.web.collector import Collector
+import pytest
+
+from penstock.engine.job.info import JobInfo
+from penstock.engine.job.status import JobStatus
+from penstock.web.cluster import Node, Reading
+from penstock.web.collector import EVERY_SECONDS, SOON_SECONDS, Collector
 from penstock.web.observed import Observed
 from tests.web.fakes import ORDERS, FakeCluster
 
@@ -92,3 +99,60 @@ def test_a_reading_is_worked_out_beside_those_who_ask() -> None:
     asyncio.run(Collector(FakeCluster(), observed).read())
     assert threads
     assert threading.main_thread() not in threads
+
+
+class Paused(Exception):
+    """The collector is about to wait."""
+
+
+JUST_NOW = replace(ORDERS, since_ms=time.time_ns() // 1_000_000)
+
+
+@pytest.mark.parametrize(
+    ("then", "slow", "pause"),
+    [
+        (ORDERS, (), EVERY_SECONDS),
+        (replace(JUST_NOW, status=JobStatus.RESTARTING), (), SOON_SECONDS),
+        (replace(JUST_NOW, status=JobStatus.DEPLOYING), (), SOON_SECONDS),
+        (replace(ORDERS, status=JobStatus.RESTARTING), (), EVERY_SECONDS),
+        (replace(JUST_NOW, status=JobStatus.FAILED), (), EVERY_SECONDS),
+        (None, ("orders-1",), SOON_SECONDS),
+        (None, (), SOON_SECONDS),
+    ],
+    ids=["runs", "restarts", "begins", "has waited for long", "has failed", "is awaited", "is away"],
+)
+def test_a_job_that_may_be_back_at_any_moment_is_looked_at_more_often(
+    then: JobInfo | None, slow: Sequence[str], pause: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, pauses = FakeCluster(), []
+    collector = Collector(cluster, Observed())
+
+    async def paused(seconds: float) -> None:
+        pauses.append(seconds)
+        raise Paused
+
+    async def watching() -> None:
+        await collector.read()
+        cluster.readings, cluster.slow = [] if then is None else [Reading(then, [])], slow
+        await collector.read()
+        monkeypatch.setattr(asyncio, "sleep", paused)
+        await collector.run()
+
+    with pytest.raises(Paused):
+        asyncio.run(watching())
+    # A reading that took work puts the next one off.
+    assert pauses[0] == pytest.approx(pause, abs=0.2)
+
+
+def test_a_node_that_is_lost_is_shown_within_two_readings() -> None:
+    cluster = FakeCluster()
+    collector, nodes = Collector(cluster, Observed()), cluster.nodes()
+
+    async def reading() -> Sequence[Node]:
+        await collector.read()
+        cluster.nodes = lambda: [replace(node, alive=False) for node in nodes]  # type: ignore[method-assign]
+        for _ in range(2):
+            await collector.read()
+        return collector.nodes
+
+    assert not asyncio.run(reading())[0].alive

@@ -27,6 +27,7 @@ def subtasks(draw: st.DrawFn) -> list[SubtaskMetrics]:
             draw(SECONDS),
             draw(SECONDS),
             output=OutputStatistics(bytes_sent=draw(COUNT)),
+            garbage_seconds=draw(SECONDS),
         )
         for task, subtask in places
     ]
@@ -37,7 +38,7 @@ def totals_of(one: SubtaskMetrics) -> Totals:
     rows_in = (counters[0].rows_in or counters[0].rows_out) if counters else 0
     rows_out = counters[-1].rows_out if counters else 0
     output = one.output
-    times = one.busy_seconds, one.blocked_seconds, one.idle_seconds
+    times = one.busy_seconds, one.blocked_seconds, one.idle_seconds, one.garbage_seconds
     return Totals(rows_in, rows_out, output.bytes_sent, output.messages_sent, *times)
 
 
@@ -45,12 +46,13 @@ def rates_of(before: Totals | None, now: Totals, seconds: float) -> Rates:
     """One by one, as the words say."""
     before = before or (Totals() if seconds > 0 else now)
     spent = [now.busy - before.busy, now.blocked - before.blocked, now.idle - before.idle]
+    garbage = now.garbage - before.garbage
     if sum(spent) <= 0:
-        spent = [now.busy, now.blocked, now.idle]
-        return Rates(0.0, 0.0, 0.0, *(one / sum(spent) if sum(spent) else 0.0 for one in spent))
+        spent, garbage = [now.busy, now.blocked, now.idle], now.garbage
+        return Rates(0.0, 0.0, 0.0, *(one / sum(spent) if sum(spent) else 0.0 for one in (*spent, garbage)))
     counts = ((now.rows_in, before.rows_in), (now.rows_out, before.rows_out), (now.bytes_out, before.bytes_out))
     done = [max(0, later - earlier) / seconds if seconds > 0 else 0.0 for later, earlier in counts]
-    return Rates(*done, *(one / sum(spent) for one in spent))
+    return Rates(*done, *(one / sum(spent) for one in (*spent, garbage)))
 
 
 @settings(max_examples=drawn(40))

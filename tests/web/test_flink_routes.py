@@ -230,6 +230,12 @@ def test_rescales_are_previewed_by_ranges(serve: Serve, cluster: FakeCluster) ->
         assert serve().get(f"{path}?{query}").status_code == 400
 
 
+def test_the_plan_that_runs_is_told_as_text(serve: Serve, cluster: FakeCluster) -> None:
+    assert "source events" in serve().get("/v1/jobs/orders-1/explain").text
+    cluster.refuses = "the job has ended"
+    assert serve().get("/v1/jobs/orders-1/explain").status_code == 409
+
+
 def test_a_job_that_has_ended_is_shown_and_not_changed(serve: Serve, cluster: FakeCluster) -> None:
     cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FAILED, error="boom", since_ms=15_000), [])]
     client = serve(**ASK)

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.job.info import CheckpointsInfo, InputInfo, JobInfo, OperatorInfo, TaskInfo
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from penstock.engine.job.info import CheckpointsInfo, EventTimeWait, InputInfo, JobInfo, OperatorInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.web.observed import Observed
 from penstock.web.why_slow import Reason, why_slow
 from tests.web.fakes import DONE, ORDERS, metrics, viewed
@@ -73,7 +74,86 @@ def test_a_few_keys_with_most_of_the_rows_are_named() -> None:
     observed.see(info, at(10), 10.0, 0)
     found = why_slow(observed.see(info, at(20), 20.0, 0))
     assert (found.kind, found.task, found.subtask) == ("skew", 2, 2)
-    assert "Subtask 2 of 'count -> sink' gets 3.6 times as many rows" in found.sentence
+    assert (
+        "Subtask 2 of 'count -> sink' (key groups 64 to 95) gets 30.0 times as many rows as the others"
+        in found.sentence
+    )
+    assert dict(found.figures)["last_key_group"] == 95
+
+
+def test_a_subtask_with_all_rows_is_named_and_one_beside_others_that_are_as_busy_is_not() -> None:
+    def named(shares: tuple[float, float], rows: tuple[int, int]) -> Reason:
+        def at(second: int) -> list[SubtaskMetrics]:
+            source = metrics(1, 0, ["events"], 1000 * second, 0.1 * second, 0.9 * second)
+            counts = [
+                metrics(2, one, ["count"], rows[one] * second, shares[one] * second, 0, (1 - shares[one]) * second)
+                for one in (0, 1)
+            ]
+            return [source, *counts]
+
+        observed = Observed()
+        observed.see(ORDERS, at(10), 10.0, 0)
+        return why_slow(observed.see(ORDERS, at(20), 20.0, 0))
+
+    assert named((0.05, 0.99), (0, 900)).kind == "skew"
+    assert "Subtask 1 of 'count -> sink' (key groups 64 to 127) gets all rows" in named((0.05, 0.99), (0, 900)).sentence
+    assert named((0.05, 0.99), (200, 900)).subtask == 1
+    assert named((0.98, 0.99), (200, 900)).kind == "slow-sink"
+
+
+def test_a_function_that_keeps_the_collector_of_garbage_busy_is_named() -> None:
+    def at(second: int) -> list[SubtaskMetrics]:
+        read = [metrics(1, 0, ["x"], 10 * second, 0.1 * second, 0.9 * second)]
+        return [*read, replace(metrics(2, 0, ["x"], 10 * second, second), garbage_seconds=0.4 * second)]
+
+    observed = Observed()
+    observed.see(CHAIN, at(10), 10.0, 0)
+    found = why_slow(observed.see(CHAIN, at(20), 20.0, 0))
+    assert (found.kind, found.task) == ("garbage", 2)
+    assert "'enrich' looks for garbage 40% of its time; 'read' waits for it" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("busy", "marks", "behind_ms", "kind"),
+    [
+        (0.2, (700_000, 600_000), 0, "lagging-split"),
+        (1.0, (700_000, 600_000), 0, "lagging-split"),
+        (0.2, (600_001, 600_000), 90_000, "lagging-split"),
+        (0.2, (640_000, 600_000), 0, "fine"),
+        (1.0, (640_000, 600_000), 0, "source"),
+        (0.2, (MAX_TIMESTAMP, 600_000), 0, "fine"),
+        (0.2, (MIN_TIMESTAMP, 600_000), 0, "fine"),
+    ],
+)
+def test_a_split_that_is_far_behind_is_named(busy: float, marks: tuple[int, int], behind_ms: int, kind: str) -> None:
+    tasks = (replace(CHAIN.tasks[0], parallelism=2), *CHAIN.tasks[1:])
+
+    def at(second: int) -> list[SubtaskMetrics]:
+        read = []
+        for one, mark in enumerate(marks):
+            counted = metrics(1, one, ["read"], 10 * second, busy * second, 0.0, (1 - busy) * second)
+            counted.operators[0][1].watermark = mark
+            slowest = ("orders-3",) if one else ("orders-1",)
+            read.append(replace(counted, gate=GateStatistics(splits=2, slowest=slowest, behind_ms=one * behind_ms)))
+        return read
+
+    observed = Observed()
+    observed.see(replace(CHAIN, tasks=tasks), at(10), 10.0, 0)
+    found = why_slow(observed.see(replace(CHAIN, tasks=tasks), at(20), 20.0, 0))
+    assert found.kind == kind
+    if kind == "lagging-split":
+        assert (found.task, found.subtask) == (1, 1)
+        assert "Split orders-3 of 'read' is " in found.sentence
+
+
+def test_event_time_that_stands_is_told_where_all_else_is_well() -> None:
+    wait = EventTimeWait("window", 0, "read", 0, 7, 9, 1_000, None, ("orders-3",))
+    found = reason(replace(CHAIN, event_time=(wait,)), (0.2, 0.0), (0.2, 0.0), (0.2, 0.0))
+    assert found.kind == "lagging-split"
+    assert "Windows do not fire: operator 'window', subtask 0: no watermark has come" in found.sentence
+    assert "split 'orders-3' is furthest behind" in found.sentence
+    other = replace(CHAIN, event_time=(replace(wait, splits=()),))
+    assert reason(other, (0.2, 0.0), (0.2, 0.0), (0.2, 0.0)).kind == "event-time"
 
 
 def test_checkpoints_that_are_always_under_way_are_named() -> None:
@@ -102,6 +182,11 @@ def test_a_busy_function_comes_before_checkpoints_unless_they_are_what_it_is_bus
 ) -> None:
     found = reason(often(bytes_written=written), (0.1, 0.0), (1.0, 0.0), (0.1, 0.0), **times)
     assert (found.kind, found.task) == (kind, 2)
+
+
+@pytest.mark.parametrize(("sync_ms", "kind"), [(800.0, "checkpoint"), (100.0, "busy")])
+def test_a_task_for_which_others_wait_while_it_captures_waits_for_its_checkpoints(sync_ms: float, kind: str) -> None:
+    assert reason(often(), (0.1, 0.9), (0.9, 0.0), (0.1, 0.0), sync_ms=sync_ms).kind == kind
 
 
 def test_checkpoints_that_only_wait_for_a_task_at_work_are_not_named() -> None:

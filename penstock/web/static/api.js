@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone
 
 const HEADERS = { "X-Penstock-Request": "1" };
 const PATIENCE = 30000; // ms: what is asked for takes less, and a connection that was cut says nothing
+const AGAIN = 500; // ms: so long after it was lost, the server is tried again
 
 export async function get(path) {
   const answer = await fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
@@ -66,7 +67,7 @@ export function listen(onNews, onState) {
     source.addEventListener("jobs", (event) => { hear(); onNews(JSON.parse(event.data)); });
     source.onerror = () => { onState(false); again(); };
   };
-  const again = () => { source.close(); clearTimeout(timer); timer = setTimeout(open, 1500); };
+  const again = () => { source.close(); clearTimeout(timer); timer = setTimeout(open, AGAIN); };
   const watch = setInterval(() => { if (Date.now() - heard > 25000) { heard = Date.now(); onState(false); again(); } }, 5000);
   open();
   return () => { source.close(); clearTimeout(timer); clearInterval(watch); };

@@ -57,7 +57,7 @@ export function Job({ id, tab, rest, tick, role, say }) {
       : tab === "exceptions" ? html`<${Exceptions} entries=${view.exceptions} />`
       : tab === "timeline" ? html`<${Timeline} view=${view} />`
       : tab === "logs" ? html`<${Logs} job=${info.id} tasks=${view.tasks} tick=${tick} />`
-      : tab === "configuration" ? html`<${Configuration} info=${info} />`
+      : tab === "configuration" ? html`<${Configuration} info=${info} over=${over} />`
       : html`<${Overview} view=${view} selected=${Number(rest) || null} tick=${tick} role=${role} />`}`;
 }
 
@@ -100,6 +100,7 @@ function Task({ job, task, tick, role }) {
     ...(role === "operator" ? [{ name: "Look", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "flame" })}>Flame graph<span class="dim"> ${one.subtask}</span></button> <button onClick=${() => setLooking({ subtask: one.subtask, kind: "stack" })}>Stack<span class="dim"> ${one.subtask}</span></button>` }] : []),
   ];
   return html`<section class="card"><h2>${found.name}</h2>
+    ${role === "operator" && html`<p><button onClick=${() => setLooking({ subtask: null, kind: "flame" })}>Flame graph of all subtasks</button></p>`}
     ${found.metrics.length > 0 && html`<div class="scroll"><table><caption>Metrics of its functions</caption><thead><tr><th scope="col">Operator</th><th scope="col">Metric</th><th scope="col">Kind</th><th scope="col" class="n">Value</th><th scope="col">Spread</th></tr></thead>
       <tbody>${found.metrics.map((one) => html`<tr key=${one.operator + one.name}><td>${one.operator}</td><td class="mono">${one.name}</td><td>${one.kind}</td><td class="n">${number(one.value)}</td><td>${one.quantiles.map(([at, value]) => `p${at * 100}: ${number(value)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}
     ${looking && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
@@ -108,9 +109,10 @@ function Task({ job, task, tick, role }) {
 
 function Look({ job, task, subtask, kind }) {
   const [found, setFound] = useState(null), [problem, setProblem] = useState(null);
-  useEffect(() => { get(path(job, `/tasks/${task}/${subtask}/${kind}${kind === "flame" ? "?seconds=3" : ""}`)).then(setFound, (error) => setProblem(error.message)); }, []);
+  const where = subtask == null ? `/tasks/${task}` : `/tasks/${task}/${subtask}`;
+  useEffect(() => { get(path(job, `${where}/${kind}${kind === "flame" ? "?seconds=3" : ""}`)).then(setFound, (error) => setProblem(error.message)); }, []);
   if (!found) return html`<p role="status">${problem || (kind === "flame" ? "Looking for three seconds…" : "Looking…")}</p>`;
-  return kind === "flame" ? html`<h2>Flame graph of subtask ${subtask}</h2><${Flame} root=${found} />` : html`<h2>Stack of subtask ${subtask}</h2><pre tabindex="0">${found}</pre>`;
+  return kind === "flame" ? html`<h2>Flame graph of ${subtask == null ? "all subtasks" : `subtask ${subtask}`}</h2><${Flame} root=${found} />` : html`<h2>Stack of subtask ${subtask}</h2><pre tabindex="0">${found}</pre>`;
 }
 
 function Flame({ root }) {
@@ -166,7 +168,9 @@ function Logs({ job, tasks, tick }) {
     <div class="virtual scroll" tabindex="0" role="region" aria-label="Logs"><table><tbody>${shown.slice(0, 500).map((one) => html`<tr key=${`${one.task}-${one.subtask}-${one.number}`}><td class="dim mono">${time(one.at_ms).slice(11)}</td><td class=${one.level === "ERROR" || one.level === "CRITICAL" ? "failed" : one.level === "WARNING" ? "restarting" : "dim"}>${one.level}</td><td class="dim">${one.operator || names[one.task] || ""} ${one.task ? one.subtask : ""}</td><td class="mono">${one.text}</td></tr>`)}</tbody></table></div></section>`;
 }
 
-function Configuration({ info }) {
+function Configuration({ info, over }) {
+  const [plan, problem] = useAnswer(over ? "" : path(info.id, "/explain"), info.since_ms);
   return html`<section class="card"><${Facts} of=${[["Parallelism", info.parallelism], ["Key groups", info.max_parallelism], ["Attempt", info.attempt], ["Restarts", info.restarts], ["Manager", `pid ${info.manager_pid}`], ["Standbys", info.standby_pids.length]]} /></section>
-    <section class="card scroll"><table><caption>Settings; what may be a secret is left out</caption><thead><tr><th scope="col">Name</th><th scope="col">Value</th></tr></thead><tbody>${info.settings.map(([name, value]) => html`<tr key=${name}><td class="mono">${name}</td><td class="mono">${value}</td></tr>`)}</tbody></table></section>`;
+    <section class="card scroll"><table><caption>Settings; what may be a secret is left out</caption><thead><tr><th scope="col">Name</th><th scope="col">Value</th></tr></thead><tbody>${info.settings.map(([name, value]) => html`<tr key=${name}><td class="mono">${name}</td><td class="mono">${value}</td></tr>`)}</tbody></table></section>
+    ${!over && html`<section class="card"><h2>Plan</h2><pre tabindex="0">${plan || problem || "Reading…"}</pre></section>`}`;
 }

@@ -94,12 +94,21 @@ def test_the_splits_that_hold_it_back_are_named() -> None:
     partitions = Reading({"a": [rows(100), forever], "b": [forever], "c": [forever]}, IN_ORDER.with_idleness("60s"))
     assert partitions.take() == [[100]]
     assert partitions.head.statistics().slowest == ("b", "c")
+    assert partitions.head.statistics().behind_ms == 0, "those that have no event time yet are behind by none"
     reading = [partitions.take() for _ in range(9)]
     assert [WatermarkStatus(True)] in reading
     assert partitions.head.statistics().slowest == (), "whoever is idle holds nothing back"
     files = Reading({"a": [rows(100), forever], "b": [rows(10)]}, interleaved=False)
     files.take()
     assert files.head.statistics().slowest == ("b",), "the file that was not opened yet"
+
+
+def test_how_far_a_partition_is_behind_the_others_is_told() -> None:
+    forever = Wait(1e9)
+    apart = Reading({"a": [rows(100), forever], "b": [rows(10), forever], "c": [rows(40), forever]})
+    assert len(apart.take()) >= 3
+    told = apart.head.statistics()
+    assert (told.slowest, told.behind_ms) == (("b",), 90)
 
 
 def test_partitions_that_are_far_apart_make_no_row_late() -> None:
