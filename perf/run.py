@@ -30,7 +30,7 @@ PROGRAMS: Final = (
 
 COMPARED: Final = (
     "grep", "keyed", "window", "wide", "patterns", "match_recognize", "ysb", "process", "latency", "checkpoint",
-    "recovery", "startup", "nexmark",
+    "recovery", "startup", "nexmark", "ysb_kafka",
     *BATCH,
 )  # fmt: skip
 """Those of which a peer has a program."""

@@ -39,7 +39,7 @@ from perf.peers.task import PeerInput, PeerTask
 _NAME: Final = "ysb"
 _PARSE: Final = "parse"
 """The operator whose incoming rows are the events."""
-_ADS_OF_A_CAMPAIGN: Final = 10
+ADS_OF_A_CAMPAIGN: Final = 10
 _SIZE_MS: Final = 10_000
 START_MS: Final = 1_800_000_000_000
 """When the log is played for the first time (civil time, ms)."""
@@ -70,7 +70,7 @@ class Log:
     @property
     def ads(self) -> pa.StringArray:
         """The advertisements; number i belongs to campaign i // 10."""
-        return _ids(self.campaigns * _ADS_OF_A_CAMPAIGN, 1)
+        return _ids(self.campaigns * ADS_OF_A_CAMPAIGN, 1)
 
     def lines(self, begin_ms: int = 0) -> pa.Array:
         """The events as JSON, 272 bytes each; `event_time` is int64 ms, `begin_ms` that of the log's beginning."""
@@ -95,13 +95,13 @@ class Log:
     def table(self) -> pa.Table:
         """`ad_id` and its `campaign` (int64)."""
         ads = self.ads
-        return pa.table({"ad_id": ads, "campaign": np.arange(len(ads)) // _ADS_OF_A_CAMPAIGN})
+        return pa.table({"ad_id": ads, "campaign": np.arange(len(ads)) // ADS_OF_A_CAMPAIGN})
 
     def for_peer(self, **more: int) -> PeerInput:
         """The same for a peer."""
         settings = {"lap_rows": self.rows, "lap_ms": self.milliseconds, "start_ms": START_MS, "size_ms": _SIZE_MS}
         columns = {"line": self.lines, "ad": lambda: self.ads}
-        return PeerInput({**settings, "ads_of_a_campaign": _ADS_OF_A_CAMPAIGN, **more}, columns)
+        return PeerInput({**settings, "ads_of_a_campaign": ADS_OF_A_CAMPAIGN, **more}, columns)
 
 
 _LOGS: Final = {

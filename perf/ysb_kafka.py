@@ -2,14 +2,16 @@
 
 The program of `ysb`, between servers that are started for it: four partitions hold all events when the clock starts,
 each with its own time; what a campaign has been viewed in its window of 10 s so far is written to Redis for each second
-of event time. When all is read, what Redis holds is compared with what Python's own parser counts. Run by
-`perf/run.py ysb_kafka`.
+of event time. When all is read, what Redis holds is compared with what Python's own parser counts. A peer reads the
+same topic and writes to another Redis; what the servers take counts on both sides. Run by `perf/run.py ysb_kafka`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,7 +21,6 @@ import pyarrow as pa
 from penstock import (
     ArrowTable,
     DataGenSource,
-    JobHandle,
     StreamEnvironment,
     WatermarkStrategy,
     col,
@@ -32,14 +33,19 @@ from penstock.connectors.redis import RedisSink
 from penstock.testing.services import Kafka, Redis
 from perf.harness import (
     BenchmarkError,
+    ComparedResult,
     Options,
     Reading,
     Result,
-    Sample,
     Sampler,
     reading,
+    shut_down,
 )
-from perf.ysb import EVENT, START_MS, Log, expected
+from perf.peers.engines import PeerError
+from perf.peers.session import flink_views_run
+from perf.peers.task import PeerInput
+from perf.processes import Sample
+from perf.ysb import ADS_OF_A_CAMPAIGN, EVENT, START_MS, Log, expected
 
 _NAME: Final = "ysb_kafka"
 _VARIANT: Final = "100 campaigns"
@@ -51,6 +57,8 @@ _EVENTS_PER_SECOND: Final = 1_000_000
 COUNTED: Final = "views -> select(ad_id)"
 """The operator whose incoming rows are the events: two that follow each other are one."""
 _PREFIX: Final = "ysb:"
+_SIZE_MS: Final = 10_000
+_STEP_MS: Final = 1_000
 _SAMPLE_SECONDS: Final = 0.5
 _TIME: Final = '"event_time": '
 _POWERS: Final = 10 ** np.arange(len(str(START_MS)))[::-1]
@@ -90,16 +98,37 @@ class Timed:
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
-    """Measure the one variant, if its name contains `wanted`."""
+    """Measure the one variant, if its name contains `wanted`.
+
+    Raises:
+        BenchmarkError: the output was wrong, or the peer has no such program.
+    """
     if wanted not in _VARIANT:
         return
-    rows = int((options.warm_up + options.seconds) * _EVENTS_PER_SECOND)
+    if options.peer is not None and _NAME not in options.peer.programs:
+        raise BenchmarkError(f"{options.peer.name} has no program for {_NAME}: --peer flink has")
+    warm_up = _warm_up(options)
+    rows = int((warm_up + options.seconds) * _EVENTS_PER_SECOND)
     with Kafka() as kafka:
+        servers = kafka.bootstrap_servers
         kafka.create_topic(_TOPIC, partitions=_PARTITIONS)
-        fill(replace(options, parallelism=_PARTITIONS).environment(), kafka.bootstrap_servers, _TOPIC, _LOG, rows)
+        fill(replace(options, parallelism=_PARTITIONS).environment(), servers, _TOPIC, _LOG, rows)
         right = expected(_LOG, rows)
-        readings = [_measure(options, kafka.bootstrap_servers, rows, right) for _ in range(options.repetitions)]
-    yield Result.of(_NAME, _VARIANT, readings)
+        if options.peer is None:
+            readings = [_measure(options, servers, rows, right) for _ in range(options.repetitions)]
+            yield Result.of(_NAME, _VARIANT, readings)
+            return
+        pairs = []
+        for _ in range(options.repetitions):
+            ours = _measure(options, servers, rows, right)
+            shut_down()
+            pairs.append((ours, _measure_peer(options, servers, rows, right)))
+        yield ComparedResult.of_pairs(_NAME, _VARIANT, f"{options.peer.name} {options.peer.version()}", pairs)
+
+
+def _warm_up(options: Options) -> float:
+    """Both sides read on for as long as the one takes that needs longer, so that they read the same events."""
+    return options.warm_up if options.peer is None else max(options.warm_up, options.peer.warm_up)
 
 
 def fill(env: StreamEnvironment, servers: str, topic: str, log: Log, rows: int) -> None:
@@ -119,7 +148,7 @@ def build(env: StreamEnvironment, servers: str, topic: str, url: str, log: Log) 
         .select("ad_id")
         .lookup_join(ArrowTable(log.table(), keys="ad_id"), on="ad_id")
         .key_by("campaign")
-        .window(cumulative("10s", "1s"))
+        .window(cumulative(f"{_SIZE_MS}ms", f"{_STEP_MS}ms"))
         .aggregate(views=count())
         .select("campaign", "views", at=col("window_start").dt.timestamp("ms"))
     )
@@ -146,28 +175,61 @@ def _measure(options: Options, servers: str, rows: int, right: Counts) -> Readin
         build(env, servers, _TOPIC, server.url, _LOG)
         job = env.submit(f"{_NAME} {_VARIANT}")
         try:
-            samples = _follow(job, options, rows)
+            sampler = Sampler(job, COUNTED)
+            samples = follow(lambda: job.pump(_SAMPLE_SECONDS), sampler.sample, _warm_up(options), rows)
+            job.raise_if_ended_badly()
             job.wait()
         finally:
             job.cancel()
-        if (found := stored(server)) != right:
-            raise BenchmarkError(f"{_NAME}: Redis holds {len(found)} windows of {len(right)}, or wrong views")
+        return _reading(samples, server, rows, right)
+
+
+def _measure_peer(options: Options, servers: str, rows: int, right: Counts) -> Reading:
+    """The same of Flink, whose processes are descendants of this one, as the servers are."""
+    with Redis() as server, tempfile.TemporaryDirectory(prefix="penstock-views-") as folder:
+        _task(servers, server).write(_NAME, Path(folder) / "run")
+        try:
+            with flink_views_run(Path(folder), options.parallelism) as run:
+                samples = follow(lambda: run.goes_on(_SAMPLE_SECONDS), run.sample, _warm_up(options), rows)
+                run.last_words()
+        except PeerError as error:
+            raise BenchmarkError(str(error)) from error
+        return _reading(samples, server, rows, right)
+
+
+def _task(servers: str, server: Redis) -> PeerInput:
+    settings: dict[str, int | str] = {
+        "servers": servers,
+        "topic": _TOPIC,
+        "redis_host": server.host,
+        "redis_port": server.port,
+        "redis_password": server.password,
+        "prefix": _PREFIX,
+        "size_ms": _SIZE_MS,
+        "step_ms": _STEP_MS,
+        "ads_of_a_campaign": ADS_OF_A_CAMPAIGN,
+    }
+    return PeerInput(settings, {"ad": lambda: _LOG.ads})
+
+
+def follow(goes_on: Callable[[], bool], sample: Callable[[], Sample], warm_up: float, rows: int) -> Sequence[Sample]:
+    """Samples from `warm_up` seconds behind the first events on, as long as not all `rows` are read."""
+    samples = list[Sample]()
+    began: float | None = None
+    while goes_on():
+        now = sample()
+        if now.rows == rows:
+            break
+        if now.rows and began is None:
+            began = now.at
+        if began is not None and now.at >= began + warm_up:
+            samples.append(now)
+    return samples
+
+
+def _reading(samples: Sequence[Sample], server: Redis, rows: int, right: Counts) -> Reading:
+    if (found := stored(server)) != right:
+        raise BenchmarkError(f"{_NAME}: Redis holds {len(found)} windows of {len(right)}, or wrong views")
     if len(samples) < 2:
         raise BenchmarkError(f"{_NAME}: {rows} events were read too soon; measure for longer (--seconds)")
     return reading(samples)
-
-
-def _follow(job: JobHandle, options: Options, rows: int) -> Sequence[Sample]:
-    """Samples behind the warm-up, as long as there are more events."""
-    sampler, samples = Sampler(job, COUNTED), list[Sample]()
-    began: float | None = None
-    while job.pump(_SAMPLE_SECONDS):
-        sample = sampler.sample()
-        if sample.rows == rows:
-            break
-        if sample.rows and began is None:
-            began = sample.at
-        if began is not None and sample.at >= began + options.warm_up:
-            samples.append(sample)
-    job.raise_if_ended_badly()
-    return samples

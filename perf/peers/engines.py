@@ -125,7 +125,7 @@ def flink_batch(parallelism: int) -> Sequence[str]:
         PeerError: as for `classpath`, or the jars that read Parquet are missing.
     """
     program = ["batch.Main", str(parallelism), *_pairs(_BATCH)]
-    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", _parquet_jars()), *program]
+    return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("batch", _jars("flink", "Parquet")), *program]
 
 
 def flink_nexmark(parallelism: int, settings: Mapping[str, str] = NO_SETTINGS) -> Sequence[str]:
@@ -135,7 +135,7 @@ def flink_nexmark(parallelism: int, settings: Mapping[str, str] = NO_SETTINGS) -
         PeerError: as for `flink_batch`.
     """
     program = ["nexmark.Main", str(parallelism), *_pairs({**_sql("TWO_PHASE"), **settings})]
-    return ["java", *_jvm(), "-cp", _compiled("nexmark", _parquet_jars()), *program]
+    return ["java", *_jvm(), "-cp", _compiled("nexmark", _jars("flink", "Parquet")), *program]
 
 
 def flink_cases(program: str, *arguments: str) -> Sequence[str]:
@@ -147,21 +147,37 @@ def flink_cases(program: str, *arguments: str) -> Sequence[str]:
     return ["java", *_BATCH_JVM, *_opens(), "-cp", _compiled("cases"), f"cases.{program}", *arguments]
 
 
-def _parquet_jars() -> list[Path]:
-    jars = [ENVIRONMENTS / "flink" / "jars" / jar.file for jar in jars_of("flink")]
+def flink_views(folder: Path, parallelism: int, counters: Path) -> Sequence[str]:
+    """What runs the Yahoo benchmark from Kafka to Redis: see `java/views/Main.java`.
+
+    Raises:
+        PeerError: as for `classpath`, or the jars of Kafka and Redis are missing.
+    """
+    shared = [_JAVA / "bench" / f"{name}.java" for name in ("Counters", "Job")]
+    classes = _compiled("views", _jars("flink-kafka", "Kafka"), shared)
+    program = ["views.Main", str(folder), str(parallelism), str(counters), *_pairs({})]
+    return ["java", *_jvm(), "-cp", classes, *program]
+
+
+def _jars(listed: str, use: str) -> list[Path]:
+    """What `requirements/LISTED-jars.txt` has, which Flink needs for that use."""
+    jars = [ENVIRONMENTS / "flink" / "jars" / jar.file for jar in jars_of(listed)]
     missing = [jar.name for jar in jars if not jar.exists()]
     if missing:
-        raise PeerError(f"flink has no {', '.join(missing)}, which it needs for Parquet: make bench-peers ARGS=flink")
+        raise PeerError(f"flink has no {', '.join(missing)}, which it needs for {use}: make bench-peers ARGS=flink")
     return jars
 
 
-def _compiled(package: str, more: Sequence[Path] = ()) -> str:
-    """Flink's jars, more of them, and the classes of a package, compiled where these very sources have not been."""
+def _compiled(package: str, more: Sequence[Path] = (), shared: Sequence[Path] = ()) -> str:
+    """Flink's jars, more of them, and the classes of a package, compiled where these very sources have not been.
+
+    `shared` are sources of other packages.
+    """
     jars = _packages("flink") / "pyflink" / "lib"
     if not jars.is_dir():
         raise PeerError("flink is not installed in .venv-peers/flink: make bench-peers ARGS=flink")
     libraries = ":".join([f"{jars}/*", *map(str, more)])
-    sources = sorted((_JAVA / package).glob("*.java"))
+    sources = [*sorted((_JAVA / package).glob("*.java")), *shared]
     # Checkouts may share the environments.
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     classes = ENVIRONMENTS / "flink" / "classes" / digest[:16]
@@ -288,6 +304,7 @@ _ALL: Final = (
             "checkpoint",
             "recovery",
             "patterns",
+            "ysb_kafka",
         },
         batch=[*_BATCH_JVM, *_pairs(_BATCH)],
     ),

@@ -1,8 +1,9 @@
 """Sets up the peers: `python perf/peers/install.py [NAME...]`, called by `make bench-peers`.
 
 Each gets a virtual environment of its own, `.venv-peers/NAME`, with exactly what `requirements/NAME.txt` lists by hash:
-their dependencies exclude each other's and ours. Its folder `jars` has what `requirements/NAME-jars.txt` lists, where
-there is one. One that cannot be installed is reported, and the others are set up all the same.
+their dependencies exclude each other's and ours. Its folder `jars` has what `requirements/NAME-jars.txt` and
+`NAME-kafka-jars.txt` list, where there are such. One that cannot be installed is reported, the others are set up all
+the same.
 """
 
 from __future__ import annotations
@@ -77,10 +78,11 @@ def _fetch_jars(name: str) -> None:
     # Not at the top: where the jars are listed is told here.
     from perf.peers.jars import JarError, fetch, jars_of
 
-    try:
-        fetch(jars_of(name), ENVIRONMENTS / name / "jars")
-    except JarError as error:
-        print(f"{name}: its batch mode cannot be measured here, the rest can: {error}")
+    for listed, use in ((name, "its batch mode"), (f"{name}-kafka", "what reads from Kafka")):
+        try:
+            fetch(jars_of(listed), ENVIRONMENTS / name / "jars")
+        except JarError as error:
+            print(f"{name}: {use} cannot be measured here, the rest can: {error}")
 
 
 def _install_step(interpreter: Path, requirements: Path) -> list[str]:

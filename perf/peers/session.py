@@ -20,7 +20,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from perf.peers.digest import Digest, is_digest
-from perf.peers.engines import Command, Engine, PeerError, flink_startup
+from perf.peers.engines import Command, Engine, PeerError, flink_startup, flink_views
 from perf.peers.task import PeerTask
 from perf.processes import ProcessTree, Sample, crossed
 
@@ -85,18 +85,28 @@ def printed_by(peer: Engine, task: PeerTask, parallelism: int, patience: float) 
 
 
 @contextmanager
-def _answered(peer: Engine, task: PeerTask, parallelism: int) -> Iterator[_Run]:
+def _answered(peer: Engine, task: PeerTask, parallelism: int) -> Iterator[PeerRun]:
     """The peer at work, its answer checked."""
     with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
         folder = Path(name)
         task.write(folder)
-        counters = folder / "counters"
-        counters.write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
+        counters = _counters(folder)
         with _started(peer.command(folder, parallelism, counters), folder) as process:
-            run = _Run(peer.name, process, folder)
+            run = PeerRun(peer.name, process, folder, ProcessTree(process.pid))
             if task.expected is not None:
                 check_answer(peer.name, task.program, run.digest(), task.expected())
             yield run
+
+
+@contextmanager
+def flink_views_run(folder: Path, parallelism: int) -> Iterator[PeerRun]:
+    """Flink at the work in `FOLDER/run`; what all processes cost counts that this one has started.
+
+    Raises:
+        PeerError: it cannot be started.
+    """
+    with _started((flink_views(folder / "run", parallelism, _counters(folder)), {}), folder) as process:
+        yield PeerRun("flink", process, folder, ProcessTree())
 
 
 def first_output_seconds(task: PeerTask, parallelism: int) -> float:
@@ -108,8 +118,7 @@ def first_output_seconds(task: PeerTask, parallelism: int) -> float:
     with tempfile.TemporaryDirectory(prefix="penstock-peer-") as name:
         folder = Path(name)
         task.write(folder)
-        (folder / "counters").write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
-        return seconds_of(flink_startup(folder / "run", parallelism, folder / "counters"))
+        return seconds_of(flink_startup(folder / "run", parallelism, _counters(folder)))
 
 
 def seconds_of(command: Sequence[str], patience: float = _CHECK_SECONDS) -> float:
@@ -165,15 +174,15 @@ def check_answer(peer: str, program: str, got: Digest, expected: Digest) -> None
         )
 
 
-class _Run:
-    """A peer at work."""
+class PeerRun:
+    """A peer at work; `tree` are the processes whose cost counts."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def __init__(self, name: str, process: subprocess.Popen[bytes], folder: Path, tree: ProcessTree) -> None:
         self._name = name
         self._process = process
         self._slots = np.memmap(folder / "counters", np.int64, "r")
         self._output, self._log = folder / "output", folder / "log"
-        self._tree = ProcessTree(process.pid)
+        self._tree = tree
 
     def digest(self) -> Digest:
         """The digest, once the peer has printed it."""
@@ -191,13 +200,21 @@ class _Run:
         self._wait_for_whole(1, timing)
         self._wait(timing.warm_up)
         self._wait_for_whole(timing.whole, timing)
-        samples = [self._sample()]
+        samples = [self.sample()]
         end = time.monotonic() + timing.seconds
         while (left := end - time.monotonic()) > 0:
             self._wait(min(left, timing.every))
-            samples.append(self._sample())
+            samples.append(self.sample())
         self._wait_for_whole(timing.whole, timing)
-        return [*samples, self._sample()]
+        return [*samples, self.sample()]
+
+    def goes_on(self, seconds: float) -> bool:
+        """Let it work for so many seconds; whether it still does then."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def last_words(self, patience: float = _CHECK_SECONDS) -> str:
         """What it has printed, once it has ended.
@@ -222,7 +239,7 @@ class _Run:
                     f"{self._name} stands still: {self._rows() - before} rows in {timing.patience:.0f} s{self._news()}"
                 )
 
-    def _sample(self) -> Sample:
+    def sample(self) -> Sample:
         at, rows = time.monotonic(), self._rows()
         return Sample(at, rows, self._tree.cpu_seconds(), self._tree.memory_mb())
 
@@ -257,6 +274,13 @@ def _started(command: Command, folder: Path) -> Iterator[subprocess.Popen[bytes]
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate(timeout=_END_SECONDS)
+
+
+def _counters(folder: Path) -> Path:
+    """A file of counters, all 0."""
+    counters = folder / "counters"
+    counters.write_bytes(bytes(SLOTS * _SLOT_WORDS * 8))
+    return counters
 
 
 def _start(

@@ -67,7 +67,11 @@ def test_results_tell_the_settings_of_the_jobs_that_ran() -> None:
 
 def test_each_jar_is_named_by_version_and_hash() -> None:
     assert jars_of("spark") == []
-    assert all(len(jar.sha256) == 64 and jar.coordinates.count(":") == 2 for jar in jars_of("flink"))
+    assert all(
+        len(jar.sha256) == 64 and jar.coordinates.count(":") == 2
+        for name in ("flink", "flink-kafka")
+        for jar in jars_of(name)
+    )
     assert "flink-sql-parquet-2.3.0.jar" in [jar.file for jar in jars_of("flink")]
 
 

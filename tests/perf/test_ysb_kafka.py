@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from penstock import StreamEnvironment
 from penstock.testing.services import Kafka, Redis
 from perf import ysb_kafka
-from perf.harness import rows_in
+from perf.harness import BenchmarkError, Options, rows_in
+from perf.peers.engines import engine
+from perf.processes import Sample
 from perf.ysb import START_MS, Log, expected
 
 LOG = Log(campaigns=5, rows=64, milliseconds=4_000)
@@ -36,3 +39,14 @@ def test_views_that_came_from_kafka_are_in_redis(kafka: Kafka, redis: Redis) -> 
     job.wait()
     assert rows_in(job.metrics(), ysb_kafka.COUNTED) == ROWS
     assert ysb_kafka.stored(redis) == expected(LOG, ROWS)
+
+
+def test_a_peer_without_the_program_is_refused_before_any_server_starts() -> None:
+    with pytest.raises(BenchmarkError, match="bytewax has no program for ysb_kafka"):
+        list(ysb_kafka.run(Options(peer=engine("bytewax"))))
+
+
+def test_events_count_from_the_warm_up_on_until_all_are_read() -> None:
+    seen = [Sample(float(at), rows, 0.0, 0.0) for at, rows in enumerate([0, 0, 5, 10, 20, 30, 40])]
+    samples = iter(seen)
+    assert ysb_kafka.follow(lambda: True, lambda: next(samples), warm_up=2.0, rows=40) == seen[4:6]
