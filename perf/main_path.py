@@ -1,6 +1,6 @@
 """Which files, functions and lines a batch and a barrier pass: a measure of how much has to be read to follow them.
 
-A keyed job runs four times in this process: with few batches and with many, then with few checkpoints and with many
+A keyed job runs some times in this process: with few batches and with many, then with few checkpoints and with many
 over the same batches. What is called once more at least for each batch more lies on the way of a batch; what is called
 once more at least for each checkpoint more, and no more often for more batches, on the way of a barrier. So what a job
 does when it starts or ends lies on neither, nor does waiting for a thread that writes, which is a matter of how busy
@@ -111,8 +111,10 @@ def main_path() -> tuple[Mapping[str, int], Mapping[str, int]]:
     """The lines that a batch passes, and those that a barrier passes beside them, by file."""
     # What is imported by then is imported by nobody later.
     _calls(_FEW, _OFTEN_MS)
-    few, many = _calls(_FEW), _calls(_MANY)
-    seldom, often = (_calls(_CHECKPOINTED, interval) for interval in (_SELDOM_MS, _OFTEN_MS))
+    # Of two runs the fewer calls: collecting garbage, or waiting for a thread, adds some to one.
+    few, many = _calls(_FEW), _calls(_MANY) & _calls(_MANY)
+    seldom = _calls(_CHECKPOINTED, _SELDOM_MS)
+    often = _calls(_CHECKPOINTED, _OFTEN_MS) & _calls(_CHECKPOINTED, _OFTEN_MS)
     complete = CheckpointCoordinator.on_stored.__code__
     checkpoints = often[complete] - seldom[complete]
     of_batches = {code: calls - few[code] for code, calls in many.items()}

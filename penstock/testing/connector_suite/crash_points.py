@@ -79,12 +79,24 @@ def _apart(call: Callable[[], object]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def leaving_things_open() -> Iterator[None]:
-    """Let files and connections be left open, as by processes that die: the operating system closes theirs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-        yield
-        gc.collect()
+    """Let files and connections be left open, as by processes that die: the operating system closes theirs.
+
+    Nor does anybody hear of writers that cannot end their files when they are collected.
+    """
+    hook = sys.unraisablehook
+    sys.unraisablehook = _ignore
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+            yield
+            gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 def spread(count: int, most: int) -> Sequence[int]:

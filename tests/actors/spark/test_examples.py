@@ -56,7 +56,7 @@ def assert_equal_rows(
 @pytest.mark.long("tests/examples runs each example here; test_operators its verbs on Spark")
 def test_flight_delays(spark: Environment, load: Callable[[str], ModuleType], tmp_path: Path) -> None:
     example = load("flight_delays")
-    path = example.replay_file(example.load_departures().head(10_000), tmp_path)
+    path = example.replay_file(example.load_departures().slice(0, 10_000), tmp_path)
     assert_equal_rows(spark, lambda env: example.build(env, path), [["carrier", "window_start"]] * 2)
 
 
