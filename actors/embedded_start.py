@@ -92,8 +92,8 @@ class _PatientNode(_nodes.Node):  # type: ignore[misc]
 
     async def _start_rest(self, service: int) -> None:
         end = asyncio.ensure_future(until_pid_ended(service))
-        await asyncio.wait([end], timeout=_LATER_SECONDS)
-        for start in self._rest:
+        done, _ = await asyncio.wait([end], timeout=_LATER_SECONDS)
+        for start in () if done else self._rest:
             # No job needs them.
             with contextlib.suppress(Exception):
                 if self.of_this_process() is self and not is_lost():

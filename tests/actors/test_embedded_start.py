@@ -76,6 +76,18 @@ def test_names_that_another_ray_does_not_have_are_left_alone() -> None:
     assert vars(module) == {"get_node": "Ray's"}
 
 
+def test_a_cluster_that_has_ended_gets_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray has taken down what it has started, and would leave a process that comes behind that."""
+    node = object.__new__(embedded_start._PatientNode)
+    started: list[str] = []
+    node._rest = [lambda: started.append("monitor")]
+    monkeypatch.setattr(embedded_start._PatientNode, "of_this_process", staticmethod(lambda: node))
+    with subprocess.Popen(["true"]) as service:
+        service.wait()
+        node.start_rest(service.pid)
+    assert not started
+
+
 def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there() -> None:
     done = subprocess.run([sys.executable, "-c", SERIALIZERS], capture_output=True, text=True, check=True)
     before, after = done.stdout.splitlines()
