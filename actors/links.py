@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -197,6 +198,41 @@ class LinkServer:
             self._loop.remove_reader(self._listening)
             self._listening.close()
             self._listening = None
+
+
+class WaitingLink:
+    """One end of a connection whose owner waits for each answer, without an event loop; used by one thread at a time.
+
+    Args:
+        connection: to the other process.
+        seconds: how long to wait for the other end.
+
+    Raises:
+        OSError: of `send` and `receive`, where the connection has ended, or the other end takes too long.
+    """
+
+    def __init__(self, connection: socket.socket, seconds: float) -> None:
+        connection.settimeout(seconds)
+        self._connection = connection
+        # Who asks forgets it, and closes nothing.
+        weakref.finalize(self, connection.close)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame."""
+        self._connection.sendall(_HEADER.pack(len(frame)) + frame)
+
+    def receive(self) -> bytearray:
+        """Wait for the next frame."""
+        came, end = bytearray(), _HEADER.size
+        while len(came) < end:
+            chunk = self._connection.recv(_CHUNK_BYTES)
+            if not chunk:
+                raise ConnectionResetError("the other end has closed the connection")
+            came += chunk
+            if end == _HEADER.size and len(came) >= end:
+                end += _HEADER.unpack_from(came)[0]
+        del came[: _HEADER.size]
+        return came
 
 
 def connected(actor_id: str) -> socket.socket | None:

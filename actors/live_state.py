@@ -1,29 +1,37 @@
 """State of a running job on Ray: where the subtasks of an operator are, and how they are asked without their manager.
 
-The manager gives a `StateRoute`; whoever asks keeps it and calls the subtask actors themselves, until one of them has
-died or runs another attempt. Arrow travels as it is: small answers within the call, large ones by Ray's object store.
+The manager gives a `StateRoute`; whoever asks keeps it and asks the subtasks themselves, until one of them has died or
+runs another attempt: for a few keys by a link where they are on the same machine, else by calls of their actors. Arrow
+travels as it is: small answers within the call, large ones by Ray's object store.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import pyarrow as pa
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from penstock.actors.deaths import remark
+from penstock.actors.links import WaitingLink, connected
+from penstock.actors.state_answers import FEW_KEYS, listening_id, packed_question, unpacked_answer
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, UnknownStateError, nearest
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan
-from penstock.savepoints.live_rows import LiveRows, ScanFilter
+from penstock.savepoints.live_rows import LiveRows, Question, ScanFilter, StateAnswer
 from penstock.savepoints.live_state import LiveState
 
 _Named = TypeVar("_Named", OperatorPlan, SourcePlan, OperatorPlan | SourcePlan)
 _ANSWER_SECONDS: Final = 60.0
+_MOST_LINKS: Final = 32
+"""To one subtask: as many threads ask it at once, and more call its actor."""
 PATIENCE_SECONDS: Final = 10.0
 """How long a query waits for a job that recovers."""
 
@@ -101,6 +109,7 @@ class RaySubtasks:
 
     def __init__(self, route: StateRoute) -> None:
         self._route = route
+        self._subtasks: dict[tuple[int, str], _Asked] = {}
 
     @property
     def keys(self) -> Sequence[str]:
@@ -115,14 +124,100 @@ class RaySubtasks:
         return self._route.max_parallelism
 
     def read(self, asked: Mapping[int, pa.RecordBatch | None], state: str, wanted: ScanFilter) -> list[LiveRows | None]:
-        calls = []
-        for subtask, keys in asked.items():
-            actor, attempt = self._route.actors[subtask]
-            calls.append(actor.read_state.remote(attempt, self._route.uid, state, keys, wanted))
-        answers: list[LiveRows | None] = answers_of(
-            calls, self._route.uid, "give its state", StateError, _ANSWER_SECONDS
+        asking = [self._subtask(number, state).ask(Question(keys, wanted)) for number, keys in asked.items()]
+        answers = [_taken(answer) for answer in asking]
+        for answer in answers:
+            if isinstance(answer, PenstockError):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, PenstockError)]
+
+    def _subtask(self, number: int, state: str) -> _Asked:
+        found = self._subtasks.get((number, state))
+        # Of two that are made at once, one is used.
+        return found or self._subtasks.setdefault(
+            (number, state), _Asked(*self._route.actors[number], self._route.uid, state)
         )
-        return answers
+
+
+def _taken(answer: Callable[[], StateAnswer]) -> StateAnswer:
+    """The answer, or why there is none."""
+    try:
+        return answer()
+    except PenstockError as error:
+        return error
+
+
+class _Asked:
+    """One attempt of a subtask and one of its states: few keys are asked by links where it is on this machine.
+
+    Args:
+        actor, attempt: which.
+        uid, state: of the operator, and its state.
+    """
+
+    def __init__(self, actor: Any, attempt: int, uid: str, state: str) -> None:
+        self._actor = actor
+        self._where = attempt, uid, state
+        self._links: WeakSet[WaitingLink] = WeakSet()
+        self._free: deque[WaitingLink] = deque()
+
+    def ask(self, question: Question) -> Callable[[], StateAnswer]:
+        """Ask a question; what is returned waits for the answer. By any thread.
+
+        Raises:
+            StateNotReadyError: of both; the subtask does not answer.
+        """
+        few = question.keys is not None and question.keys.num_rows <= FEW_KEYS
+        link = self._link() if few else None
+        if link is None:
+            return self._called(question)
+        try:
+            link.send(packed_question(*self._where, question))
+        except OSError as error:
+            raise _silent(self._where[1]) from error
+        return partial(self._receive, link, question)
+
+    def _link(self) -> WaitingLink | None:
+        """One that nobody uses just now; None: the actor is to be called."""
+        try:
+            return self._free.popleft()
+        except IndexError:
+            pass
+        connection = connected(listening_id(self._actor._actor_id.hex())) if len(self._links) < _MOST_LINKS else None
+        if connection is None:
+            return None
+        link = WaitingLink(connection, _ANSWER_SECONDS)
+        self._links.add(link)
+        return link
+
+    def _receive(self, link: WaitingLink, question: Question) -> StateAnswer:
+        # A link whose answer was not received is not used again: what came later would be taken for another answer.
+        try:
+            frame = link.receive()
+        except OSError as error:
+            raise _silent(self._where[1]) from error
+        self._free.append(link)
+        try:
+            return unpacked_answer(frame)
+        except Exception:
+            return self._called(question)()
+
+    def _called(self, question: Question) -> Callable[[], StateAnswer]:
+        call = self._actor.read_state.remote(*self._where, question)
+
+        def answer() -> StateAnswer:
+            answers: list[StateAnswer] = answers_of(
+                [call], self._where[1], "give its state", StateError, _ANSWER_SECONDS
+            )
+            return answers[0]
+
+        return answer
+
+
+def _silent(uid: str, why: str = "") -> StateNotReadyError:
+    return StateNotReadyError(
+        f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again{why}"
+    )
 
 
 def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockError], seconds: float) -> list[Any]:
@@ -152,9 +247,7 @@ def answers_of(calls: Sequence[Any], uid: str, what: str, failed: type[PenstockE
         return answers
     first = problems[0]
     if not isinstance(first, RayTaskError):
-        raise StateNotReadyError(
-            f"operator {uid!r} does not answer: a process has died, or is busy with one batch; try again{remark(first)}"
-        ) from first
+        raise _silent(uid, remark(first)) from first
     if isinstance(first.cause, PenstockError):
         raise first.cause from None
     raise failed(f"operator {uid!r} cannot {what}: {first}") from first

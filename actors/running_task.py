@@ -14,13 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
-
-import pyarrow as pa
+from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.results import Fetched, ResultBuffer
+from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.checkpointing.store import JobStore, RestorePlan
@@ -29,7 +28,6 @@ from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
-from penstock.engine.state.request import StateRequest
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task, pace_of, router_edge
 from penstock.engine.task.input_gate import InputGate
@@ -37,16 +35,10 @@ from penstock.engine.task.loop import Blocked, Finished, Idle, Progress, Task
 from penstock.engine.task.rewiring import RunningInputs
 from penstock.engine.task.tap import RowTap, TappedRows
 
-if TYPE_CHECKING:
-    from penstock.savepoints.live_rows import LiveRows, ScanFilter
-
 _Answered = TypeVar("_Answered")
 _REMEMBERED: Final = 100
 """A checkpoint that is older than the newest by this much needs no answer."""
 _GATHER_SECONDS: Final = 0.02
-_MOST_LOOKUPS: Final = 1000
-_MOST_SCANS: Final = 4
-"""How many queries of some keys, and of all, wait at once."""
 _MOST_TAPS: Final = 4
 TASK_THREAD: Final = "task-loop"
 """Name of the thread that steps a task."""
@@ -155,7 +147,6 @@ class RunningTask:
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
-        self._reading = {False: 0, True: 0}
         self._tapping = 0
         self._thread: threading.Thread | None = None
         self._results: dict[int, ResultBuffer] = {}
@@ -168,6 +159,7 @@ class RunningTask:
         self.alignment = alignment_member(plan)
         self._task = self._build(gate)
         self._ends = [metrics for _, metrics in self._task.metrics.operators[-1:]]
+        self.state_answers = StateAnswers(self._name, deployment.subtask, self._task.read_state, self._command, loop)
 
     @property
     def task(self) -> Task:
@@ -237,7 +229,7 @@ class RunningTask:
 
         def command() -> None:
             act()
-            self._loop.call_soon_threadsafe(_resolve, done, None)
+            self._loop.call_soon_threadsafe(resolve, done, None)
 
         self._command(command)
         await asyncio.wait([done, self._closed], return_when=asyncio.FIRST_COMPLETED)
@@ -288,7 +280,7 @@ class RunningTask:
         try:
             self._open()
             self._is_open = True
-            self._loop.call_soon_threadsafe(_resolve, self._opened, None)
+            self._loop.call_soon_threadsafe(resolve, self._opened, None)
             self._step_to_the_end()
         except BaseException as raised:
             error = raised
@@ -373,10 +365,11 @@ class RunningTask:
             buffer.arrived.set()
         # Calls that nobody will answer any more must not fill the actor, which may be deployed again.
         for waiting in (self._opened, self._closed):
-            _resolve(waiting, None)
+            resolve(waiting, None)
         for release in list(self._untaken):
             release()
         self._reported.set()
+        self.state_answers.end()
         for checkpoint in list(self._answers):
             self._answer(checkpoint, Declined("the subtask has ended"))
 
@@ -400,7 +393,7 @@ class RunningTask:
         taken: asyncio.Future[float | None] = self._loop.create_future()
 
         def answer(wanted: float | None) -> None:
-            self._loop.call_soon_threadsafe(_resolve, taken, wanted)
+            self._loop.call_soon_threadsafe(resolve, taken, wanted)
 
         self.take(channel, sequence, message, answer)
         return await taken
@@ -476,33 +469,7 @@ class RunningTask:
         self._completed = max(self._completed, checkpoint)
         return await self._run_between_steps(lambda: self._task.complete(checkpoint))
 
-    # State for those who ask
-
-    async def read_state(
-        self, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
-    ) -> LiveRows | None:
-        """What an operator holds of a state: taken between two steps, made a table by another thread.
-
-        Raises:
-            StateNotReadyError: the subtask has ended, or as many as may be wait already.
-            StateError: there is no such operator or state, or a filter does not fit.
-        """
-        # The import loads the reader of savepoints, which few subtasks need.
-        from penstock.savepoints.live_rows import rendered_rows, stored_name
-
-        most = _MOST_SCANS if keys is None else _MOST_LOOKUPS
-        if self._closed.done() or self._reading[keys is None] >= most:
-            why = "has ended" if self._closed.done() else f"has {most} requests of this kind to answer"
-            raise StateNotReadyError(f"subtask {self._deployment.subtask} of {self._name!r} {why}; try again")
-        self._reading[keys is None] += 1
-        try:
-            captured = await self._between_steps(lambda: self._task.read_state(uid, StateRequest(state, keys)))
-            name = stored_name(state, list(captured))
-            if name is None:
-                return None
-            return await asyncio.to_thread(rendered_rows, name, captured[name], keys, wanted)
-        finally:
-            self._reading[keys is None] -= 1
+    # For those who look on
 
     async def tail(self, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
         """The last rows that an operator, or the source, emits from now on.
@@ -520,7 +487,7 @@ class RunningTask:
         if self._tapping >= _MOST_TAPS:
             raise StateNotReadyError(f"{_MOST_TAPS} look at subtask {self._deployment.subtask} already; try again")
         come: asyncio.Future[None] = self._loop.create_future()
-        tap = RowTap(rows, enough, lambda: self._loop.call_soon_threadsafe(_resolve, come, None))
+        tap = RowTap(rows, enough, lambda: self._loop.call_soon_threadsafe(resolve, come, None))
         self._tapping += 1
         try:
             output = await self._between_steps(lambda: self._task.output(uid, side))
@@ -550,7 +517,7 @@ class RunningTask:
                 answers.append(call())
             except Exception as error:
                 errors.append(located(error, self._name, self._deployment.subtask))
-            self._loop.call_soon_threadsafe(_resolve, answered, None)
+            self._loop.call_soon_threadsafe(resolve, answered, None)
 
         self._command(run)
         await asyncio.wait([answered, self._closed], return_when=asyncio.FIRST_COMPLETED)
@@ -587,6 +554,7 @@ def _patience(until: float | None, now: float) -> float | None:
     return None if until is None else min(max(0.0, until - now), _LONGEST_WAIT_SECONDS)
 
 
-def _resolve(waiting: asyncio.Future[_Answered], answer: _Answered) -> None:
+def resolve(waiting: asyncio.Future[_Answered], answer: _Answered) -> None:
+    """End a future that may have ended before; on its loop."""
     if not waiting.done():
         waiting.set_result(answer)

@@ -26,8 +26,9 @@ from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target
+from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target, resolve
 from penstock.actors.stacks import SampledStack, sampled_stacks
+from penstock.actors.state_answers import Answered, SharedAnswer, answer_frame, listening_id
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.elements import Barrier
@@ -38,7 +39,7 @@ from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
-    from penstock.savepoints.live_rows import LiveRows, ScanFilter
+    from penstock.savepoints.live_rows import Question, StateAnswer
 
 _KEPT_MS: Final = 60_000
 """How long Arrow's memory that is free is kept for what comes next: longer than most intervals between checkpoints."""
@@ -57,6 +58,7 @@ class SubtaskActor:
         self._preloaded: asyncio.Task[Preloaded] | None = None
         self._lifeline: Lifeline | None = None
         self._links: LinkServer | None = None
+        self._questions: LinkServer | None = None
         self._log = TaskLog()
         self._log.install()
         self._garbage = GarbageClock()
@@ -132,6 +134,7 @@ class SubtaskActor:
             actor_id = ray.get_runtime_context().get_actor_id()
             if actor_id is not None:
                 self._links = LinkServer(actor_id, self._on_frame)
+                self._questions = LinkServer(listening_id(actor_id), self._on_question)
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
         take_frame(frame, reply, self._take)
@@ -248,19 +251,28 @@ class SubtaskActor:
         running = self._of(attempt)
         return None if running is None else self._counted(running)
 
-    async def read_state(
-        self, attempt: int, uid: str, state: str, keys: pa.RecordBatch | None, wanted: ScanFilter
-    ) -> LiveRows | None:
-        """What an operator holds of a state between two of its steps; see `Subtasks.read`.
+    async def read_state(self, attempt: int, uid: str, state: str, question: Question) -> StateAnswer:
+        """What an operator holds of a state between two of its steps, or the error; see `StateAnswers.ask`."""
+        loop = asyncio.get_running_loop()
+        given: asyncio.Future[StateAnswer] = loop.create_future()
 
-        Raises:
-            StateNotReadyError: another attempt runs here, or none.
-            StateError: there is no such operator or state, or a filter does not fit.
-        """
+        def answered(shared: SharedAnswer, begin: int, end: int) -> None:
+            answer = shared.rows(begin, end)
+            loop.call_soon_threadsafe(resolve, given, answer)
+
+        self._ask(attempt, uid, state, question, answered)
+        return await given
+
+    def _ask(self, attempt: int, uid: str, state: str, question: Question, answered: Answered) -> None:
         running = self._of(attempt)
         if running is None:
-            raise StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
-        return await running.read_state(uid, state, keys, wanted)
+            error = StateNotReadyError(f"operator {uid!r} has been restarted or rescaled; try again")
+            answered(SharedAnswer(error), 0, 0)
+        else:
+            running.state_answers.ask(uid, state, question, answered)
+
+    def _on_question(self, frame: bytes, reply: Reply) -> None:
+        answer_frame(frame, reply, self._ask)
 
     async def tail(self, attempt: int, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
         """The last rows that an operator emits from now on; see `RunningTask.tail`.

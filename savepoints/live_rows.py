@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.errors import StateError, UnknownStateError, nearest
+from penstock.engine.errors import PenstockError, StateError, UnknownStateError, nearest
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.savepoints.history import merge_rows
+from penstock.savepoints.history import merge_rows, standing_rows
 from penstock.savepoints.layout import Layout, layout_of, shown_name
 
 MOST_BYTES: Final = 256 * 1024 * 1024
@@ -53,6 +53,23 @@ class LiveRows:
     data: pa.Table
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked of one subtask's share of a state.
+
+    Args:
+        keys: the key columns, a row a key, in the types that the state has; None: all keys.
+        wanted: which of their rows.
+    """
+
+    keys: pa.RecordBatch | None
+    wanted: ScanFilter = ScanFilter()
+
+
+StateAnswer: TypeAlias = LiveRows | PenstockError | None
+"""None: nothing has come there so far."""
+
+
 def stored_name(state: str, names: Sequence[str]) -> str | None:
     """The name of the table that people call `state`; None where it is not there and may yet come.
 
@@ -79,9 +96,11 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
         StateError: a filter names no column or does not fit its type, or there is too much to give.
     """
     data = captured.rows()
-    if keys is not None:
-        data = rows_of_keys(data, keys)
-    data = merge_rows([data], captured.identity, captured.expiry)
+    if keys is None:
+        data = merge_rows([data], captured.identity, captured.expiry)
+    else:
+        data = data if captured.exact else rows_of_keys(data, keys)
+        data = standing_rows([data], captured.identity, captured.expiry)
     layout = layout_of(name, captured.redistribution, data)
     shown = layout.show(data)
     for column, values in wanted.where.items():
@@ -93,8 +112,10 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
             f"state {name!r} has {shown.nbytes:,} bytes in one subtask, and a scan gives {MOST_BYTES:,} at most; "
             "narrow it by keys, where or limit, or read a checkpoint, which comes in parts"
         )
-    # A slice would carry the whole table along.
-    return LiveRows(layout, captured.redistribution, shown.take(pa.array(np.arange(len(shown)))))
+    if wanted.limit is not None or not captured.exact:
+        # A slice would carry the whole table along.
+        shown = shown.take(pa.array(np.arange(len(shown))))
+    return LiveRows(layout, captured.redistribution, shown)
 
 
 def rows_of_keys(data: pa.Table, keys: pa.RecordBatch) -> pa.Table:

@@ -172,6 +172,8 @@ class LiveState:
         groups = key_groups(columns, subtasks.max_parallelism)
         owners = np.asarray(subtask_of(groups, subtasks.parallelism, subtasks.max_parallelism))
         batch = pa.RecordBatch.from_arrays(columns, names=list(layout.keys))
+        if len(keys) == 1:
+            return {int(owners[0]): batch}
         return {owner: batch.filter(pa.array(owners == owner)) for owner in np.unique(owners).tolist()}
 
     def _ask(self, ask: Callable[[Subtasks, Layout], _T], nothing: _T) -> _T:

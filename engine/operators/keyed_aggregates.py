@@ -102,8 +102,13 @@ class KeyedAccumulators:
             return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
         slots = self._held.index.find([request.keys.column(key) for key in self._keys])
         slots = slots[slots >= 0]
+        names, keys = self._keys, self._held.index.take(slots)
         parts = [part.captured(slots) for part in self._held.parts]
-        return {STATE: self._captured(self._held.index.take(slots), parts)}
+
+        def rows() -> pa.Table:
+            return beside(pa.table(dict(zip(names, keys(), strict=True))), *(part() for part in parts))
+
+        return {STATE: TableCapture(Redistribution.KEYED, rows, tuple(names), exact=True)}
 
     def _captured(
         self,

@@ -75,6 +75,8 @@ class TableCapture:
         identity: the columns that tell its rows apart, where captures may be changes; empty where they never are.
         is_changes: whether the rows replace those with the same identity; otherwise they are all there are.
         expiry: which older rows are dead.
+        exact: it was taken for some keys (`StateRequest`), and holds copies of their rows and of no others; `KEY_GROUP`
+            may be missing.
     """
 
     redistribution: Redistribution
@@ -82,6 +84,7 @@ class TableCapture:
     identity: tuple[str, ...] = ()
     is_changes: bool = False
     expiry: Expiry | None = None
+    exact: bool = False
 
 
 class NativeCapture(Protocol):

@@ -350,7 +350,7 @@ class ColumnarBackend(KeyedStateBackend):
         slots = index.find([keys.column(key) for key in self._keys]) if len(index) else np.empty(0, np.int64)
         slots = slots[slots >= 0]
         none = self._heap.table_capture(descriptor, CapturedRows(lambda: StateRows([], [])))
-        return replace(none, rows=self._rows(state, slots[state.column.has(slots)], None, none.rows))
+        return replace(none, rows=self._rows(state, slots[state.column.has(slots)], None, none.rows), exact=True)
 
     def _captured(
         self,

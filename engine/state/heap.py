@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import repeat
 from types import MappingProxyType
 from typing import Any, Final
@@ -478,7 +479,7 @@ class HeapBackend(KeyedStateBackend):
         if found is None or self.tables.schema is None:
             return None
         descriptor, kept = found
-        return self.table_capture(descriptor, kept.at(self.tables.key_instants(keys)))
+        return replace(self.table_capture(descriptor, kept.at(self.tables.key_instants(keys))), exact=True)
 
     def table_capture(self, descriptor: KeyedDescriptor, captured: CapturedRows) -> TableCapture:
         """The table of a state of which the barrier took these entries."""

@@ -29,10 +29,10 @@ from penstock.engine.checkpointing.preload import Preloaded, TakenState
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
-from penstock.engine.errors import StateError, StateNotReadyError, UserCodeError
+from penstock.engine.errors import PenstockError, StateError, StateNotReadyError, UserCodeError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
-from penstock.savepoints.live_rows import ScanFilter
+from penstock.savepoints.live_rows import Question
 from penstock.savepoints.store import FolderJobStore
 
 FIRST_TASK = Deployment(1, 0, 1, [[]])
@@ -244,8 +244,11 @@ def test_a_timer_in_the_year_9999_does_not_end_the_subtask() -> None:
     assert 0 < seconds < threading.TIMEOUT_MAX
 
 
-def state_of(actor: SubtaskActor, state: str = "rules", attempt: int = 1, uid: str = "op") -> Awaitable[Any]:
-    return actor.read_state(attempt, uid, state, None, ScanFilter())
+async def state_of(actor: SubtaskActor, state: str = "rules", attempt: int = 1, uid: str = "op") -> Any:
+    answer = await actor.read_state(attempt, uid, state, Question(None))
+    if isinstance(answer, PenstockError):
+        raise answer
+    return answer
 
 
 def test_state_is_read_between_steps_and_a_question_that_fails_harms_nothing(
@@ -270,7 +273,7 @@ def test_state_is_read_between_steps_and_a_question_that_fails_harms_nothing(
         with pytest.raises(StateNotReadyError, match="restarted or rescaled"):
             await state_of(actor, attempt=2)
         rows = (await state_of(actor, "seen")).data
-        monkeypatch.setattr("penstock.actors.running_task._MOST_SCANS", 0)
+        monkeypatch.setattr("penstock.actors.state_answers._MOST_SCANS", 0)
         with pytest.raises(StateNotReadyError, match="requests of this kind"):
             await state_of(actor, "seen")
         values: list[int] = rows.column("value").to_pylist()

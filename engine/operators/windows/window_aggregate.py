@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -311,7 +311,8 @@ class WindowAggregate(Operator):
             return super().read_state(request)
         rows = self._rows(cells.cells_of(pa.table(request.keys)))
         expiry = Expiry(_SLICE, self._start(cells.slices[0]))
-        return {WINDOW_STATE: kept_table(rows, keys, _SLICE, expiry, self._context.config.max_parallelism)}
+        kept = kept_table(rows, keys, _SLICE, expiry, self._context.config.max_parallelism)
+        return {WINDOW_STATE: replace(kept, exact=True)}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
