@@ -13,6 +13,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from penstock.connectors.copying import copy
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
 Bytes = npt.NDArray[np.uint8]
@@ -162,10 +163,10 @@ def gather(body: Bytes, begins: Numbers, lengths: Numbers, data: Bytes, ends: Nu
         ends: one more than there are pieces; the first is given, the others are filled.
     """
     to = ends[0]
+    target, source = np.uint64(data.ctypes.data), np.uint64(body.ctypes.data)
     for piece in range(len(begins)):
-        begin = begins[piece]
         length = max(lengths[piece], 0)
-        for byte in range(length):
-            data[to + byte] = body[begin + byte]
+        if length:
+            copy(target + np.uint64(to), source + np.uint64(begins[piece]), np.uint64(length))
         to += length
         ends[piece + 1] = to
