@@ -321,7 +321,7 @@ class RayJob(JobHandle):
                 continue
             status, waiting_for = info.status, info.waiting_for
             if status is JobStatus.RESTARTING and info.restart_history:
-                cause = info.restart_history[-1].cause.partition("\n")[0]
+                cause = info.restart_history[-1].newest_cause.partition("\n")[0]
                 tell(f"job {self.name} failed at its start, which is tried again: {cause}")
             if status not in _STARTING and not status.ended:
                 return status

@@ -53,7 +53,7 @@ def jobs_table(jobs: Sequence[JobInfo]) -> Table:
 
 def _why(info: JobInfo) -> str:
     """The error that ended a job, or the last one that it had to get over: what is running may fail again and again."""
-    failures = [restart.cause for restart in info.restart_history if restart.kind == "failure"]
+    failures = [restart.newest_cause for restart in info.restart_history if restart.kind == "failure"]
     if info.error is None and failures and not info.status.ended:
         return f"restarted after: {_first_line(failures[-1])}"
     if stopped := _stopped(info):
@@ -113,6 +113,8 @@ def job_view(
     for restart in info.restart_history[-_SHOWN_RECORDS:]:
         when = f"{restart.kind} {time_text(restart.at_ms)} UTC ({_outcome(restart)})"
         parts.append(_line(f"{when}: {whole(restart.cause)}"))
+        if restart.last_cause is not None:
+            parts.append(_line(f"  failed {_times(restart.failures)}, the last time by: {whole(restart.last_cause)}"))
     if info.restarts >= _MANY_RESTARTS and not info.status.ended:
         parts.append(_line(f"{info.restarts} restarts so far; {RESTARTS_HINT}"))
     return Group(*parts)
@@ -142,6 +144,10 @@ def _latencies(operator: OperatorReport) -> Iterator[str]:
 def _line(text: str) -> Text:
     """A line that is not broken within a path."""
     return Text(text, no_wrap=True, overflow="ignore")
+
+
+def _times(number: int) -> str:
+    return f"{number} times" if number > 2 else "twice"
 
 
 def _outcome(restart: RestartInfo) -> str:

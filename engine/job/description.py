@@ -148,6 +148,8 @@ def _restart(record: Mapping[str, Any]) -> RestartInfo:
         checkpoint=int(record["checkpoint"] or 0),
         restore_ms=record["restore_ms"],
         first_output_ms=record["first_output_ms"],
+        failures=int(record["failures"] or 0),
+        last_cause=record["last_cause"],
     )
 
 

@@ -95,7 +95,7 @@ class RestartInfo:
 
     Args:
         kind: `failure`, `takeover` (another job manager), `rescale` or `move` (off nodes that leave).
-        cause: the error as text, or what was asked for.
+        cause: the error as text, or what was asked for; where something failed again before all ran, the first error.
         at_ms: when it was noticed.
         detected_monotonic: the same in monotonic seconds of the manager's machine; None: under another manager.
         subtasks: how many were restarted.
@@ -103,6 +103,8 @@ class RestartInfo:
         checkpoint: what that was restored from; 0 for none.
         restore_ms: until all ran again; None: they do not yet.
         first_output_ms: until the first rows came to an end of the job.
+        failures: how often something failed before all ran again.
+        last_cause: the newest of these errors, where there were several.
     """
 
     kind: str
@@ -114,6 +116,13 @@ class RestartInfo:
     checkpoint: int = 0
     restore_ms: float | None = None
     first_output_ms: float | None = None
+    failures: int = 0
+    last_cause: str | None = None
+
+    @property
+    def newest_cause(self) -> str:
+        """The newest error: what keeps a job from running that does not run yet."""
+        return self.last_cause or self.cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ KEPT: Final = 100
 LONGEST_CAUSE: Final = 160
 _DETECTED: Final = "detected_monotonic"
 _MEMBERS: Final = (
-    "kind", "cause", "at_ms", _DETECTED, "subtasks", "attempt", "checkpoint", "restore_ms", "first_output_ms"
+    "kind", "cause", "at_ms", _DETECTED, "subtasks", "attempt", "checkpoint", "restore_ms", "first_output_ms",
+    "failures", "last_cause",
 )  # fmt: skip
 
 
@@ -55,6 +56,8 @@ class Restart:
         checkpoint: what that was restored from; 0 for none.
         restored: when all subtasks ran again, monotonic seconds.
         first_output: when the first rows came to an end of the job behind that.
+        failures: how often something failed before all ran again; 0 where nothing had.
+        last_cause: the newest of these errors, where there were several.
     """
 
     kind: RestartKind
@@ -66,6 +69,8 @@ class Restart:
     checkpoint: int = 0
     restored: float | None = None
     first_output: float | None = None
+    failures: int = 0
+    last_cause: str | None = None
 
     def to_dict(self) -> Mapping[str, Any]:
         """As JSON has it; durations are in milliseconds from when it was noticed."""
@@ -79,6 +84,8 @@ class Restart:
             "checkpoint": self.checkpoint,
             "restore_ms": _ms(self.detected, self.restored),
             "first_output_ms": _ms(self.detected, self.first_output),
+            "failures": self.failures,
+            "last_cause": self.last_cause,
         }
 
 
@@ -129,20 +136,22 @@ class RestartLog:
     def on_failure(
         self, cause: str, places: Sequence[Place], detected: Moment, unexplained: tuple[Place, int] | None = None
     ) -> None:
-        """Something failed: a restart begins, or the one under way has one more cause.
+        """Something failed: a restart begins, or the one under way, which has not come to its end, is tried again.
 
         Args:
             cause, places: what, and which subtasks start anew.
             detected: when it was noticed.
             unexplained: the subtask and attempt of which `on_explained` will tell more.
         """
-        if self.current is not None:
-            self.current.cause = f"{self.current.cause}; then: {cause}"
-        else:
+        restart = self.current
+        if restart is None:
             self.failures += 1
-            self.begin(RestartKind.FAILURE, cause, places, detected)
-        if unexplained is not None and self.current is not None:
-            self._unexplained[unexplained] = self.current, cause
+            restart = self.begin(RestartKind.FAILURE, cause, places, detected)
+        else:
+            restart.last_cause = cause
+        restart.failures += 1
+        if unexplained is not None:
+            self._unexplained[unexplained] = restart, cause
 
     def on_explained(self, failed: tuple[Place, int], cause: str) -> bool:
         """What is known of a failure in the end; whether that is more than the log says of it."""
@@ -150,7 +159,10 @@ class RestartLog:
         if noted is None:
             return False
         restart, short = noted
-        restart.cause = cause + restart.cause.removeprefix(short)
+        if restart.last_cause == short:
+            restart.last_cause = cause
+        elif restart.cause == short:
+            restart.cause = cause
         return cause != short
 
     def on_takeover(self, places: Sequence[Place], began: Moment) -> None:
@@ -162,11 +174,12 @@ class RestartLog:
             began,
         )
 
-    def begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> None:
+    def begin(self, kind: RestartKind, cause: str, places: Sequence[Place], detected: Moment) -> Restart:
         """The job, or these subtasks of it, stop at that time for a cause in words; of a failure, see `on_failure`."""
         restart = Restart(kind, cause, tuple(places), detected.ms, detected.monotonic)
         self.kept.append(restart)
         self.current = restart
+        return restart
 
     def on_resumed(self, attempt: int, checkpoint: int, at: float) -> None:
         """All subtasks run again since `at`, monotonic seconds, from `checkpoint`."""
@@ -185,9 +198,13 @@ class RestartLog:
 
 
 def _to_text(restart: Mapping[str, Any]) -> str:
-    cause = str(restart["cause"]).partition("\n")[0][:LONGEST_CAUSE]
+    causes = {name: _short(restart[name]) for name in ("cause", "last_cause") if restart[name] is not None}
     kept = {name: restart[name] for name in _MEMBERS if name != _DETECTED}
-    return json.dumps({**kept, "cause": cause}, separators=(",", ":"))
+    return json.dumps({**kept, **causes}, separators=(",", ":"))
+
+
+def _short(cause: Any) -> str:
+    return str(cause).partition("\n")[0][:LONGEST_CAUSE]
 
 
 def _ms(since: float, until: float | None) -> float | None:

@@ -397,7 +397,7 @@ def exceptions(view: JobView, most: int) -> dict[str, Any]:
     """`/jobs/:jobid/exceptions`: the failures that the job got over, the newest first, and the one that ended it."""
     info = view.info
     failures = [one for one in reversed(info.restart_history) if one.kind in ("failure", "takeover")]
-    entries = [(one.cause, one.at_ms) for one in failures]
+    entries = [(cause, one.at_ms) for one in failures for cause in (one.last_cause, one.cause) if cause is not None]
     if info.error is not None:
         entries.insert(0, (info.error, info.since_ms))
     return {

@@ -50,6 +50,16 @@ def test_a_restart_that_has_not_come_to_its_end_says_so() -> None:
     assert "(attempt 2, from the beginning)" in shown(replace(RUNNING, restart_history=(first,)))
 
 
+def test_a_restart_that_fails_again_shows_what_keeps_the_job_from_running_now() -> None:
+    again = replace(RESTART, restore_ms=None, failures=7, last_cause="no broker can be used\nat localhost")
+    restarting = replace(RUNNING, status=JobStatus.RESTARTING, restart_history=(again,))
+    assert "  failed 7 times, the last time by: no broker can be used (--verbose shows the rest)\n" in shown(restarting)
+    console = Console(file=io.StringIO(), width=400)
+    console.print(jobs_table([restarting]))
+    assert isinstance(console.file, io.StringIO)
+    assert "restarted after: no broker can be used" in console.file.getvalue()
+
+
 def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
     hint = "7 restarts so far; restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when"
     assert hint in shown(replace(RUNNING, restarts=7, status=JobStatus.RESTARTING))

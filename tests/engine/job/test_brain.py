@@ -309,7 +309,7 @@ def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() 
     shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
     assert (shell.count(say.TakeDown), shell.brain.status) == (0, JobStatus.RESTARTING)
     (restart,) = shell.brain.restarts.to_dicts()
-    assert restart["cause"] == "the process died; then: no room"
+    assert (restart["cause"], restart["last_cause"]) == ("the process died", "no room")
 
 
 def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:

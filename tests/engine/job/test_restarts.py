@@ -60,8 +60,20 @@ def test_what_fails_while_a_restart_is_under_way_is_another_cause_of_it() -> Non
     log.on_failure("its node, too", [(0, 0)], Moment(6.0, 200))
     log.on_resumed(2, 7, 8.0)
     (restart,) = log.to_dicts()
-    assert restart["cause"] == "a process died; then: its node, too"
+    assert (restart["cause"], restart["failures"], restart["last_cause"]) == ("a process died", 2, "its node, too")
     assert (log.failures, restart["attempt"], restart["checkpoint"], restart["restore_ms"]) == (1, 2, 7, 3000.0)
+
+
+def test_a_restart_that_fails_again_and_again_has_its_first_error_and_the_newest() -> None:
+    log = RestartLog()
+    for number in range(100):
+        log.on_failure(f"server {number} is away", [(0, 0)], Moment(float(number), 0), ((0, 0), number))
+    assert log.on_explained(((0, 0), 99), "server 99 is away: refused")
+    (restart,) = log.to_dicts()
+    assert (restart["cause"], restart["last_cause"]) == ("server 0 is away", "server 99 is away: refused")
+    after = RestartLog()
+    after.resume_from(log.add_to(JobStory()))
+    assert after.to_dicts()[0]["last_cause"] == "server 99 is away: refused"
 
 
 def test_rows_that_come_before_all_subtasks_run_are_the_first_ones() -> None:
