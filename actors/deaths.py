@@ -14,11 +14,14 @@ _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
 
 
 def cause_of_death(died: RayActorError) -> str | None:
-    """Why a process died; None where Ray knows no more than that it was killed, or has crashed.
+    """Why a process died; None where Ray knows no more than that it was killed, has crashed, or cannot be reached.
 
-    Ray's own text repeats what the error names already (class, address), and lists what may have been the reason. An
-    error of the user's code, where the process began, stays as it is.
+    Ray's own text repeats what the error names already (class, address), and lists what may have been the reason. Of a
+    process that cannot be reached it tells how its call ended, in the words of gRPC, which help nobody. An error of the
+    user's code, where the process began, stays as it is.
     """
+    if isinstance(died, ActorUnavailableError):
+        return None
     first, *lines = str(died).splitlines() or [""]
     if first != ActorDiedError.BASE_ERROR_MSG:
         return str(died) or None
@@ -27,12 +30,14 @@ def cause_of_death(died: RayActorError) -> str | None:
     return None if known.startswith(_NOBODY_KNOWS) else known or None
 
 
-def remark(error: RayError) -> str:
-    """What Ray knows of why a call has no answer, as ` (...)` behind a message; empty where it knows no more than that.
+def death(died: RayActorError) -> str:
+    """Why a process died, or else what may have been the reason."""
+    if isinstance(died, ActorUnavailableError):
+        return "it was killed, or its node is lost"
+    return cause_of_death(died) or "it was killed, or has crashed"
 
-    Of a process that cannot be reached it tells how its call ended, in the words of gRPC, which help nobody.
-    """
-    if isinstance(error, ActorUnavailableError):
-        return ""
+
+def remark(error: RayError) -> str:
+    """What Ray knows of why a call has no answer, as ` (...)` behind a message; empty where it knows none."""
     why = cause_of_death(error) if isinstance(error, RayActorError) else str(error).strip().partition("\n")[0]
     return f" ({why})" if why else ""

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deaths import cause_of_death, remark
+from penstock.actors.deaths import cause_of_death, death, remark
 from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -562,7 +562,7 @@ async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: Pen
 
 def _lost(name: str, why: object) -> WorkerLostError:
     if isinstance(why, RayActorError):
-        why = cause_of_death(why) or "it was killed, or has crashed"
+        why = death(why)
     return WorkerLostError(f"the process of {name} died: {why}")
 
 

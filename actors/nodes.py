@@ -96,8 +96,14 @@ def begin_to_drain(node: str, seconds: float) -> None:
         seconds: when it will be gone.
 
     Raises:
-        ClusterError: Ray refuses.
+        ClusterError: it is the head of the cluster, or Ray refuses.
     """
+    if node == head_node():
+        # Drained, it would end as soon as it is idle, and with it the cluster.
+        raise ClusterError(
+            f"node {node} is the head, which cannot leave: the cluster and the managers of its jobs live there; "
+            "where it shares a machine with other nodes, name one of these by its id (`ray list nodes`)"
+        )
     from ray.core.generated import autoscaler_pb2 as untyped
 
     messages: Any = untyped

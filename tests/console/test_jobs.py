@@ -259,6 +259,12 @@ def test_what_cannot_be_done_is_refused(jobs: Penstock) -> None:
     assert "cannot be detached" in printing.err
 
 
+def test_the_head_of_the_cluster_cannot_leave(jobs: Penstock) -> None:
+    done = jobs("drain", "--this-node", "--wait", "--timeout", "1s")
+    assert done.code == 1
+    assert "is the head, which cannot leave: the cluster and the managers of its jobs live there" in done.err
+
+
 @pytest.mark.long("the test below, of one that fails; tests/console/test_run.py, of one that ends")
 def test_an_attached_job_runs_to_its_end(jobs: Penstock) -> None:
     done = jobs("run", "--json", "-p", "1", "numbers_flow.py:printing")
