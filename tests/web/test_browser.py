@@ -45,6 +45,10 @@ PAGES = (
 """The pages, and what each shows when it is there; the last has the buttons of the job, too."""
 
 
+PHONE = 375
+"""Pixels of its width."""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
@@ -252,6 +256,21 @@ def test_axe_finds_no_serious_violation_on_any_page(page: Any, serving: Any) -> 
     page.get_by_role("dialog").wait_for()
     look("dialog")
     assert not found, "\n".join(found)
+
+
+@pytest.mark.usefixtures("checkpointed")
+def test_every_page_fits_the_width_of_a_phone(page: Any, server: Server) -> None:
+    usual, wide_ones = page.viewport_size, []
+    page.set_viewport_size({"width": PHONE, "height": 700})
+    try:
+        for path, seen in PAGES:
+            page.goto(f"{server.url}#{path}")
+            page.get_by_text(seen).first.wait_for()
+            if (needed := page.evaluate("document.documentElement.scrollWidth")) > PHONE:
+                wide_ones.append((path, needed))
+    finally:
+        page.set_viewport_size(usual)
+    assert not wide_ones
 
 
 def serious(violations: Any, path: str) -> list[str]:
