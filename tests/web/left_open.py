@@ -90,7 +90,9 @@ class Pages:
             time.sleep(0.1)
         self._address = f"http://127.0.0.1:{port.read_text().split()[0]}/json"
         for address in self._views:
-            _ask(self._browser, ("Target.createTarget", {"url": address, "newWindow": True}))
+            # A profile each, as one has six connections to a server, and all of these pages are seen.
+            (made,) = _ask(self._browser, ("Target.createBrowserContext", {"disposeOnDetach": False}))
+            _ask(self._browser, ("Target.createTarget", {"url": address, "newWindow": True, **made}))
 
     @property
     def _browser(self) -> str:

@@ -315,6 +315,25 @@ def test_an_outage_is_shown_and_ends_by_itself(page: Any, server: Server, cluste
     assert 0 < max(page.evaluate("timers")) <= 1000, "it has waited for longer than a second before it tried again"
 
 
+HIDE = """(is_hidden) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => is_hidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_page_that_nobody_sees_leaves_its_connection_to_the_others(page: Any, server: Server) -> None:
+    def is_of_events(request: Any) -> bool:
+        return str(request.url).endswith("/v1/events")
+
+    page.goto(server.url)
+    page.get_by_text("live").wait_for()
+    with page.expect_event("requestfailed", is_of_events):
+        page.evaluate(HIDE, True)
+    with page.expect_request(is_of_events):
+        page.evaluate(HIDE, False)
+    assert not page.get_by_text("The server cannot be reached").is_visible()
+
+
 def test_a_job_manager_and_a_node_that_are_away_are_shown_until_they_are_back(
     page: Any, server: Server, cluster: FakeCluster
 ) -> None:

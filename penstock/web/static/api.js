@@ -57,7 +57,8 @@ export async function loginFromAddress() {
   await login(found[1]);
 }
 
-// Calls `onNews` with each event and `onState` with true or false; opens again by itself, whatever happened.
+// Calls `onNews` with each event and `onState` with true or false; opens again by itself, whatever happened. Listens while the
+// page is seen: a browser has six connections to a server, and pages that nobody sees leave them to the others.
 export function listen(onNews, onState) {
   let source = null, timer = null, heard = Date.now();
   const hear = () => { heard = Date.now(); onState(true); };
@@ -67,8 +68,11 @@ export function listen(onNews, onState) {
     source.addEventListener("jobs", (event) => { hear(); onNews(JSON.parse(event.data)); });
     source.onerror = () => { onState(false); again(); };
   };
-  const again = () => { source.close(); clearTimeout(timer); timer = setTimeout(open, AGAIN); };
-  const watch = setInterval(() => { if (Date.now() - heard > 25000) { heard = Date.now(); onState(false); again(); } }, 5000);
-  open();
-  return () => { source.close(); clearTimeout(timer); clearInterval(watch); };
+  const close = () => { source?.close(); clearTimeout(timer); };
+  const again = () => { close(); timer = setTimeout(open, AGAIN); };
+  const watch = setInterval(() => { if (!document.hidden && Date.now() - heard > 25000) { heard = Date.now(); onState(false); again(); } }, 5000);
+  const look = () => { close(); if (!document.hidden) { heard = Date.now(); open(); } };
+  document.addEventListener("visibilitychange", look);
+  look();
+  return () => { close(); clearInterval(watch); document.removeEventListener("visibilitychange", look); };
 }
