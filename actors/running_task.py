@@ -130,7 +130,7 @@ class RunningTask:
         self._preloaded = preloaded
         self._loop = loop
         self._wakeup = threading.Event()
-        self._awaits_credit = True
+        self._awaits_credit = self._awaits_rows = True
         self._closing = False
         self._started = False
         self._is_open = False
@@ -168,7 +168,8 @@ class RunningTask:
     def _receiving_end(self, gate: InputGate, channel: int) -> ReceivingEnd:
         def deliver(message: Message, release: Callable[[], None]) -> None:
             gate.put(channel, message, release)
-            self._wakeup.set()
+            if self._awaits_rows or gate.presses_on(channel, message):
+                self._wakeup.set()
 
         return ReceivingEnd(deliver, self._abort)
 
@@ -317,10 +318,10 @@ class RunningTask:
                 case Progress():
                     continue
                 case Idle(until) | Blocked(until):
-                    # Until here credit sets the event: what came since the step is not missed.
-                    self._awaits_credit = self._task.awaits_credit
+                    # Until here credit and rows set the event: what came since the step is not missed.
+                    self._awaits_credit, self._awaits_rows = self._task.awaits_credit, not self._task.rests
                     self._wakeup.wait(_patience(until, time.monotonic()))
-                    self._awaits_credit = True
+                    self._awaits_credit = self._awaits_rows = True
                 case Finished():
                     if not self._stepped:
                         self._stepped = True

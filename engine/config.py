@@ -26,7 +26,8 @@ class JobConfig:
 
     Args:
         max_parallelism: number of key groups, and so the largest parallelism that a keyed operator can ever have.
-        buffer_timeout_ms: the longest time that rows wait for their batch to fill; 0 sends as soon as there is credit.
+        buffer_timeout_ms: the longest that rows wait for their batch to fill, and that a task rests behind few rows;
+            0 sends as soon as there is credit.
         buffer_debloat_target_ms: what waits before a task, under way or in the outputs of its senders, should be worth
             so much of its time; rows are read, sent and processed in batches of that size. 0: batches are bounded by
             their size alone.

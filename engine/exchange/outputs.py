@@ -129,6 +129,16 @@ class ChannelBuffer:
         return not self._sealed and self._since is None
 
     @property
+    def awaits_credit(self) -> bool:
+        """Whether something waits for the receiver to take what was sent before it."""
+        return bool(self._sealed) or (self._since is not None and self._channel.under_way > 0)
+
+    def hurry(self) -> None:
+        """What waits is due, unless it would have to wait for the message before it: that is no congestion yet."""
+        if self._since is not None and not self._channel.under_way:
+            self._since = -math.inf
+
+    @property
     def deadline(self) -> float | None:
         """When what waits is due (seconds, monotonic), or None if nothing waits for time to pass."""
         if self._since is None or self._sealed or self._channel.under_way:
@@ -224,9 +234,7 @@ class ChannelBuffer:
     def _is_due(self, now: float) -> bool:
         if self._since is None or now < self._since + self._limits.timeout:
             return False
-        if self._rows or self._markers:
-            return True
-        return now >= self._watermark_due
+        return bool(self._rows or self._markers) or now >= self._watermark_due
 
     @property
     def _watermark_due(self) -> float:

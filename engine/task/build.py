@@ -84,12 +84,13 @@ def build_task(
     chain = [links[number] for number in range(len(task.operators))]
     info = _info(graph, task, subtask)
     pace = pace_of(graph.config)
+    rest = graph.config.buffer_timeout_ms / 1000
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate, outputs=taps)
+        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate, outputs=taps, rest=rest)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     emitted = CountingCollector(behind(task.source.chained, task.source.outputs), counters)
@@ -97,7 +98,9 @@ def build_task(
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
     source_entry = SourceEntry(emitted)
-    return Task(head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps)
+    return Task(
+        head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps, rest=rest
+    )
 
 
 def pace_of(config: JobConfig) -> Pace:

@@ -1,9 +1,9 @@
 """The input gate of a task: takes messages from all its channels and gives the loop one element at a time.
 
-It chooses fairly among the channels that have something, cuts long messages by the task's pace, gives back a channel's
-credit when it takes the last of a message, and merges watermarks, idleness, supersteps, ends of input and the barriers
-of checkpoints, so that the chain sees one event time, one end and one barrier. At the head of a loop the channels from
-its tails have no part in these: they have rounds of their own.
+It chooses fairly among the channels that have something, cuts long messages by the task's pace, makes one batch of the
+few rows of several, gives back a channel's credit when it takes the last of a message, and merges watermarks, idleness,
+supersteps, ends of input and the barriers of checkpoints, so that the chain sees one event time, one end and one
+barrier. At the head of a loop the channels from its tails have no part in these: they have rounds of their own.
 
 Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation describes it ("Idle sources").
 """
@@ -11,9 +11,10 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -33,6 +34,7 @@ from penstock.engine.elements import (
     LatencyMarker,
     Watermark,
     WatermarkStatus,
+    concat_batches,
 )
 from penstock.engine.exchange.outputs import Message
 from penstock.engine.metrics import GateStatistics
@@ -41,6 +43,9 @@ from penstock.engine.task.pace import Pace
 
 _MOST_SHARES: Final = 10
 """Into so many parts the rows that a task wants under way are shared at the most."""
+
+FEW_ROWS: Final = 64
+"""What a batch of fewer rows costs is mostly what any batch costs."""
 
 Choice: TypeAlias = Callable[[Sequence[int]], int]
 """Picks one of the channels that have a message, of which it is given each once, in order."""
@@ -273,11 +278,8 @@ class InputGate:
         Channels count that have something now. Beyond some they are not told to send less: messages would get so small
         that they cost more than their rows.
         """
-        worth = self._pace.worth
-        if worth == math.inf:
-            return worth
         busy = sum(map(bool, self._inboxes))
-        return worth / min(max(busy, 1), _MOST_SHARES)
+        return self._pace.worth / min(max(busy, 1), _MOST_SHARES)
 
     @property
     def alignment_seconds(self) -> float:
@@ -332,11 +334,40 @@ class InputGate:
     def next(self) -> tuple[int, Element] | Wait | None:
         """The next element with its input index, or None if there is nothing."""
         while not self._taken:
-            channel = self._next_channel()
-            if channel is None:
+            if (channel := self._next_channel()) is None:
                 return None
-            self._take_message(channel)
+            rows = self._take_message(channel, self._pace.rows)
+            if rows < FEW_ROWS and 2 * rows < self._pace.rows:
+                self._gather(rows)
         return self._give()
+
+    def _gather(self, rows: int) -> None:
+        """Make one batch of these few rows and those of the messages that wait beside them; watermarks follow them."""
+        while rows < FEW_ROWS and 2 * rows < self._pace.rows and all(map(_is_joinable, self._taken)):
+            if (channel := self._next_channel()) is None:
+                break
+            rows += self._take_message(channel, self._pace.rows - rows)
+        joinable = list(itertools.takewhile(_is_joinable, self._taken))
+        if len(joinable) > 1:
+            rest = itertools.islice(self._taken, len(joinable), None)
+            self._taken = deque((*_joined(joinable), *rest))
+
+    @property
+    def presses(self) -> bool:
+        """Whether a message waits that may not wait for more of them; by the thread that takes them."""
+        return any(
+            self.presses_on(channel, inbox[0][0])
+            for channel, inbox in enumerate(self._inboxes)
+            if inbox and channel not in self._blocked
+        )
+
+    def presses_on(self, channel: int, message: Message) -> bool:
+        """Whether a message that waits may not wait for more of them.
+
+        So it is with many rows, barriers, ends and the like, and where there are two on a channel: its sender may have
+        no more credit.
+        """
+        return len(self._inboxes[channel]) > 1 or not _is_sparse(message)
 
     def _give(self) -> tuple[int, Element]:
         given = self._taken.popleft()
@@ -395,9 +426,9 @@ class InputGate:
                     self._aligner.met(channel, checkpoint)
                     return
 
-    def _take_message(self, channel: int) -> None:
+    def _take_message(self, channel: int, most: int) -> int:
         message, release = self._inboxes[channel].popleft()
-        message, rest = _cut(message, self._pace.rows)
+        message, rest, rows = _cut(message, most)
         if rest:
             # Barriers, commands and other channels have their turn before it.
             self._inboxes[channel].appendleft((rest, release))
@@ -413,18 +444,17 @@ class InputGate:
                 self._taken.append((input_index, element))
             elif isinstance(element, Barrier):
                 self._begin(self._aligner.on_barrier(channel, element, self._now))
-            elif isinstance(element, LatencyMarker):
-                if channel not in self._feedback:
-                    # A marker that came back from a loop would go round for ever.
-                    self._taken.append((input_index, element))
             elif channel in self._feedback:
                 self._taken.extend((input_index, merged) for merged in self._on_feedback(channel, element))
             else:
                 self._taken.extend((input_index, merged) for merged in self._on_control(channel, element))
                 if isinstance(element, EndOfInput):
                     self._begin(self._aligner.on_end(channel, self._now))
+        return rows
 
     def _on_control(self, channel: int, element: Control) -> list[Control]:
+        if isinstance(element, LatencyMarker):
+            return [element]
         if isinstance(element, IterationBarrier):
             # A barrier that comes from another loop has nothing to do with the supersteps of this one.
             return [] if self._feedback else [*self._supersteps.on_barrier(channel, element)]
@@ -444,6 +474,7 @@ class InputGate:
             case EndOfInput():
                 complete = self._rounds.on_end(channel)
             case _:
+                # A latency marker, too, would go round for ever.
                 return []
         self._unblock()
         return [*complete, EndOfInput()] if self._rounds.ended and self._input_ended else complete
@@ -475,21 +506,60 @@ class InputGate:
         """Nothing to release: messages that were not taken keep their credit."""
 
 
-def _cut(message: Message, rows: int) -> tuple[Message, Message]:
-    """The first part of a message, of at most `rows` rows, and what is left; parts of one batch are of even sizes."""
+def _cut(message: Message, most: int) -> tuple[Message, Message, int]:
+    """The first part of a message, of at most `most` rows, what is left, and the rows of that part; parts are even."""
     taken = 0
     for place, element in enumerate(message):
         if not isinstance(element, Batch):
             continue
         count = element.num_rows
-        if taken + count > rows:
+        if taken + count > most:
             if taken:
-                return message[:place], message[place:]
-            part = math.ceil(count / math.ceil(count / rows))
+                return message[:place], message[place:], taken
+            part = math.ceil(count / math.ceil(count / most))
             rest = (element.slice(part), *message[place + 1 :])
-            return (*message[:place], element.slice(0, part)), rest
+            return (*message[:place], element.slice(0, part)), rest, part
         taken += count
-    return message, ()
+    return message, (), taken
+
+
+def _is_sparse(message: Message) -> bool:
+    """Whether there are few rows in it, and nothing but rows, watermarks and latency markers."""
+    return all(isinstance(element, LatencyMarker) or _is_joinable((0, element)) for element in message)
+
+
+def _is_joinable(taken: tuple[int, Element]) -> bool:
+    """Few rows, or a watermark that rows may pass."""
+    element = taken[1]
+    if isinstance(element, Batch):
+        return element.num_rows < FEW_ROWS
+    return isinstance(element, Watermark) and not element.between_rows
+
+
+def _joined(taken: Iterable[tuple[int, Element]]) -> Iterator[tuple[int, Element]]:
+    """The rows of each input in one batch, where they are alike, and the last of the watermarks behind them all."""
+    parts: list[tuple[int, list[Batch]]] = []
+    watermark: tuple[int, Element] | None = None
+    last: dict[int, list[Batch]] = {}
+    for index, element in taken:
+        if not isinstance(element, Batch):
+            watermark = index, element
+        elif index in last and _are_alike(last[index][0], element):
+            last[index].append(element)
+        else:
+            last[index] = [element]
+            parts.append((index, last[index]))
+    for index, batches in parts:
+        yield index, concat_batches(batches)
+    if watermark is not None:
+        yield watermark
+
+
+def _are_alike(one: Batch, other: Batch) -> bool:
+    """Whether they can be put together as they are."""
+    if one.partials != other.partials or (one.timestamps is None) != (other.timestamps is None):
+        return False
+    return bool(one.data.schema.equals(other.data.schema))
 
 
 def _is_unaligned(element: Element) -> bool:

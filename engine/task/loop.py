@@ -25,6 +25,7 @@ from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.task.chain import ChainLink, CountingCollector, Entry
 from penstock.engine.task.checkpoints import Barriers, Gate, TaskCheckpoints, TaskInfo
+from penstock.engine.task.input_gate import FEW_ROWS
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.router import Router, RouterEdge
 from penstock.engine.task.source_head import SourceHead
@@ -79,6 +80,11 @@ class Head(Barriers, Protocol):
         ...
 
     @property
+    def presses(self) -> bool:
+        """Whether something has come that must not wait, as few rows may, until the task has rested."""
+        ...
+
+    @property
     def deadline(self) -> float:
         """When (seconds, monotonic) `next_urgent` has something to do because time has passed; infinity for never."""
         ...
@@ -111,6 +117,7 @@ class Task:
         source: the head, where that is a source.
         gate: the head, where that is an input gate.
         outputs: by uid and tag of the side output, or `MAIN`, where operators emit; those of them that can be tapped.
+        rest: seconds that what comes behind a turn of few rows may wait for more; 0: it is taken at once.
     """
 
     def __init__(
@@ -126,10 +133,12 @@ class Task:
         source: SourceHead | None = None,
         gate: Gate | None = None,
         outputs: Mapping[tuple[str, str], CountingCollector] | None = None,
+        rest: float = 0.0,
     ) -> None:
         self._head = head
         self._pace = pace
-        self._rows = self._taken_rows = 0
+        self._rows = self._taken_rows = self._turn = 0
+        self._rest, self._pause = rest, Wait(-math.inf)
         self._blocked_seconds = 0.0
         self._entry = entry
         self._links = links
@@ -187,11 +196,18 @@ class Task:
         """End the input here, if the task is a source."""
         if self._source is not None:
             self._source.drain()
+            self._pause = Wait(-math.inf)
 
     @property
     def awaits_credit(self) -> bool:
         """Whether something that was emitted waits, so that credit for it is a reason to step."""
-        return not self._router.drained
+        return self._router.awaits_credit
+
+    @property
+    def rests(self) -> bool:
+        """Whether rows that come are no reason to step, unless they press: it is stepped when its rest ends, anyway."""
+        until = self._last_result.until if isinstance(self._last_result, Idle | Blocked) else None
+        return until is not None and until <= self._pause.until and not self._head.presses
 
     def read_metrics(self) -> SubtaskMetrics:
         """The counters, with the queues as of now. May be called from another thread than the one that steps."""
@@ -271,11 +287,25 @@ class Task:
         if self._blocked_seconds or self._pace.may_grow:
             self._pace.heed(self._blocked_seconds, self._router.wanted_of(self._rows))
             self._blocked_seconds = 0.0
-        taken = self._head.next()
+        taken = self._pause if now < self._pause.until and not self._head.presses else self._head.next()
         if taken is not None and not isinstance(taken, Wait):
             return self._process(*taken)
+        if 0 < self._turn < FEW_ROWS and self._rest:
+            taken = self._pause_behind_few(now, taken)
+        self._turn = 0
         timers = self._timer_deadline(now) if self._timed else None
         return Idle(self._until(timers, None if taken is None else taken.until))
+
+    def _pause_behind_few(self, now: float, nothing: Wait | None) -> Wait | None:
+        """Send what came of few rows: what comes from now on waits for company, as it would in its senders' buffers.
+
+        Not where it could have no company, nor where a source may be asked again at once.
+        """
+        if self._turn >= self._pace.rows or (nothing is not None and nothing.until <= now):
+            return nothing
+        self._router.hurry(now)
+        self._pause = Wait(now + self._rest)
+        return self._pause
 
     def _until(self, *deadlines: float | None) -> float | None:
         """The first of the deadlines, and of those of what is to be sent and of checkpoints; None if there is none."""
@@ -306,6 +336,7 @@ class Task:
         else:
             if isinstance(element, Batch):
                 self._taken_rows = element.num_rows
+            self._turn += self._taken_rows or 1
             self._entry.process(input_index, element)
             if isinstance(element, EndOfInput):
                 self._checkpoints.on_end()

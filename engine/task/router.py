@@ -166,6 +166,11 @@ class Router:
         return all(buffer.empty for buffer in self._buffers) and not any(edge.holds_back for edge in self._edges)
 
     @property
+    def awaits_credit(self) -> bool:
+        """Whether something waits for a receiver to take what was sent before it, and not just for time to pass."""
+        return any(buffer.awaits_credit for buffer in self._buffers) or any(edge.holds_back for edge in self._edges)
+
+    @property
     def deadline(self) -> float | None:
         """The earliest time (seconds, monotonic) at which something must be flushed, or None."""
         return min((d for buffer in self._buffers if (d := buffer.deadline) is not None), default=None)
@@ -187,6 +192,12 @@ class Router:
         """Send what is full or due."""
         for buffer in self._buffers:
             buffer.flush(now)
+
+    def hurry(self, now: float) -> None:
+        """Send what waits, as if it had waited for the buffer timeout."""
+        for buffer in self._buffers:
+            buffer.hurry()
+        self.flush(now)
 
     def broadcast(self, element: Control) -> None:
         """Send a control element to all consumers, behind everything emitted so far."""

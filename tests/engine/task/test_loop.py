@@ -35,6 +35,7 @@ class ScriptedHead:
         self.closed = 0
 
     deadline = math.inf
+    presses = False
 
     def follow(self, pace: Pace) -> None:
         self.pace = pace
@@ -94,6 +95,7 @@ class Running:
         fails: bool = False,
         kind: type[Working] = Working,
         is_source: bool = False,
+        rest: float = 0.0,
     ) -> None:
         self.clock, self.events = ManualClock(), list[str]()
         self.channel = RecordingChannel(credit)
@@ -109,7 +111,8 @@ class Running:
         self.links = links
         source: Any = head if is_source else None
         info, pace = info_of(*operators), Pace(0.0, rows)
-        self.task = Task(head, links[0], links, Router([edge]), self.clock, self.metrics, info, pace, source)
+        router = Router([edge])
+        self.task = Task(head, links[0], links, router, self.clock, self.metrics, info, pace, source, rest=rest)
 
 
 def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
@@ -143,6 +146,63 @@ def test_a_source_gathers_its_input_while_due_rows_wait_for_the_message_before_t
     running.channel.waiting = 0
     running.task.step()
     assert numbers_in(running.channel.elements)[:1] == [1]
+
+
+@pytest.mark.parametrize("nothing", [None, Wait(3.0)])
+def test_behind_few_rows_a_task_sends_what_came_of_them_and_rests(nothing: Wait | None) -> None:
+    head = ScriptedHead(numbers([1]), numbers([2]), *filter(None, [nothing]))
+    running = Running(head, timeout=10.0, rest=10.0)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Progress()]
+    assert running.channel.elements == []
+    assert running.task.step() == Idle(12.0)
+    assert numbers_in(running.channel.elements) == [1, 2]
+    head.script.append(numbers([3]))
+    assert running.task.step() == Idle(12.0)
+    assert running.task.rests
+    running.clock.advance(10.0)
+    assert running.task.step() == Progress()
+    assert not running.task.rests
+
+
+def test_what_presses_ends_a_rest() -> None:
+    head = ScriptedHead(numbers([1]))
+    running = Running(head, timeout=10.0, rest=10.0)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(11.0)]
+    head.script.append(numbers([2]))
+    head.presses = True
+    assert not running.task.rests
+    assert running.task.step() == Progress()
+
+
+def test_behind_many_rows_that_ended_a_rest_the_next_ones_are_a_reason_to_step() -> None:
+    head = ScriptedHead(numbers([1]))
+    running = Running(head, rest=10.0, rows=2000)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(11.0)]
+    head.script.append(numbers(range(1000)))
+    head.presses = True
+    assert running.task.step() == Progress()
+    assert running.task.step() == Idle(None)
+    head.presses = False
+    assert not running.task.rests
+
+
+@pytest.mark.parametrize(("rows", "nothing"), [(1000, None), (1, Wait(1.0))])
+def test_a_task_with_much_to_do_does_not_rest_nor_one_that_may_ask_at_once(rows: int, nothing: Wait | None) -> None:
+    head = ScriptedHead(numbers(range(rows)), *filter(None, [nothing]))
+    running = Running(head, timeout=10.0, rest=10.0, rows=2000)
+    assert running.task.step() == Progress()
+    assert isinstance(running.task.step(), Idle)
+    assert running.channel.elements == []
+    head.script.append(numbers([3]))
+    assert running.task.step() == Progress()
+
+
+def test_rows_that_would_follow_a_message_under_way_wait_for_the_timeout() -> None:
+    running = Running(ScriptedHead(numbers([1])), timeout=10.0, rest=10.0)
+    running.channel.waiting = 1
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(11.0)]
+    assert running.channel.elements == []
+    assert running.task.awaits_credit
 
 
 def test_rows_are_taken_as_long_as_they_fit_an_unsent_batch() -> None:
