@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -26,6 +27,8 @@ class Cases:
     def __init__(self, module: str) -> None:
         self._module = module
         self._process: subprocess.Popen[str] | None = None
+        # Ray notes there which cluster is the machine's, too: the note of others stays as it is.
+        self._notes = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
 
     def run(self, case: str, folder: Path) -> str:
         """What the process says of a case; it and all that it has started are ended if that takes too long."""
@@ -34,6 +37,7 @@ class Cases:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module],
                 cwd=Path(__file__).parents[2],
+                env={**os.environ, "RAY_TMPDIR": self._notes.name},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -55,13 +59,14 @@ class Cases:
 
     def close(self) -> None:
         """End the process, and its cluster."""
-        if self._process is None:
-            return
-        try:
-            # Its input ends.
-            self._process.communicate(timeout=_END_SECONDS)
-        finally:
-            self._kill()
+        with self._notes:
+            if self._process is None:
+                return
+            try:
+                # Its input ends.
+                self._process.communicate(timeout=_END_SECONDS)
+            finally:
+                self._kill()
 
     def _kill(self) -> None:
         """End it and what it has started; it may take away first what is of the whole machine, such as networks."""

@@ -192,7 +192,7 @@ def test_a_start_that_is_tried_again_says_so_and_why(jobs: Penstock, folder: Pat
     assert "no such model" in started.err
     assert "Traceback" not in started.err
     lost = jobs("run", "-d", "-p", "1", "--json", "-Dpipeline.name=lost", storage, "numbers_flow.py:broken")
-    assert (lost.code, lost.document["error"]["type"]) == (1, "UserCodeError")
+    assert (lost.code, lost.document["error"]["type"]) == (1, "LifeCycleError")
     assert "no such model" in lost.document["error"]["message"]
 
 
