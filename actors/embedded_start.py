@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import ray
-from ray._private import node as untyped_node
-from ray._private import services as untyped_services
 
 from penstock.actors.embedded import control_service, is_lost
 from penstock.actors.process_end import until_pid_ended
@@ -25,10 +25,6 @@ _LATER_SECONDS: Final = 30.0
 """Programs that only run a job or two have ended by then, or have other things to wait for."""
 _REGISTERED_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
-
-_nodes: Any = untyped_node
-_services: Any = untyped_services
-_ray_asks: Any = getattr(_services, "get_node", None)
 
 
 def init_embedded(**options: Any) -> None:
@@ -40,7 +36,10 @@ def init_embedded(**options: Any) -> None:
     Args:
         options: of `ray.init`.
     """
-    with _replaced(_nodes, "Node", _PatientNode), _replaced(_services, "get_node", _get_node_at_once):
+    with (
+        _replaced("ray._private.node", "Node", lambda node: type("Node", (_PatientNode, node), {})),
+        _replaced("ray._private.services", "get_node", lambda ask: functools.partial(_get_node_at_once, ask=ask)),
+    ):
         ray.init(address="local", include_dashboard=False, **options)
     node, service = _PatientNode.of_this_process(), control_service()
     if node is not None and service is not None:
@@ -48,24 +47,27 @@ def init_embedded(**options: Any) -> None:
 
 
 @contextlib.contextmanager
-def _replaced(module: Any, name: str, by: Any) -> Iterator[None]:
-    before = getattr(module, name, None)
-    if before is None:
+def _replaced(module_name: str, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
+    try:
+        module = importlib.import_module(module_name)
+        before = getattr(module, name)
+    except (ImportError, AttributeError):
         yield
         return
-    setattr(module, name, by)
+    setattr(module, name, replacement(before))
     try:
         yield
     finally:
         setattr(module, name, before)
 
 
-class _PatientNode(_nodes.Node):  # type: ignore[misc]
-    """Ray's processes on this machine, of which some are started when there is time for them."""
+class _PatientNode:
+    """Before Ray's `Node`, its processes on this machine: starts some of them when there is time for them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._rest: list[Callable[[], None]] = []
-        super().__init__(*args, **kwargs)
+        rays: Any = super()
+        rays.__init__(*args, **kwargs)
 
     @classmethod
     def of_this_process(cls) -> _PatientNode | None:
@@ -74,11 +76,12 @@ class _PatientNode(_nodes.Node):  # type: ignore[misc]
         return worker._global_node if isinstance(worker._global_node, cls) else None
 
     def start_monitor(self) -> None:
-        self._rest.append(super().start_monitor)
+        rays: Any = super()
+        self._rest.append(rays.start_monitor)
 
     def start_api_server(self, **options: Any) -> None:
-        start = super().start_api_server
-        self._rest.append(lambda: start(**options))
+        rays: Any = super()
+        self._rest.append(functools.partial(rays.start_api_server, **options))
 
     def start_rest(self, service: int) -> None:
         """Start what has been left out, unless the cluster ends before; returns when it has ended.
@@ -101,7 +104,7 @@ class _PatientNode(_nodes.Node):  # type: ignore[misc]
         await end
 
 
-def _get_node_at_once(gcs_address: str, node_id: str, ask: Any = _ray_asks) -> Any:
+def _get_node_at_once(gcs_address: str, node_id: str, ask: Callable[[str, str], Any]) -> Any:
     """What the control service knows of a node; waits for it to register, and looks more often than once a second."""
     # Ray's own way of waiting is behind it.
     with contextlib.suppress(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Collection, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -14,19 +15,28 @@ def when_loaded(modules: Collection[str], act: Callable[[], None]) -> None:
 
     What it raises, the import raises. Other programs may look for them before; they are found as ever.
     """
-    sys.meta_path.insert(0, _ActingFinder(modules, act))
+    finder = next((finder for finder in list(sys.meta_path) if isinstance(finder, _ActingFinder)), None)
+    if finder is None:
+        finder = _ActingFinder()
+        sys.meta_path.insert(0, finder)
+    for module in modules:
+        finder.add(module, act)
 
 
-def found_by_others(
+def found_behind(
     asked: MetaPathFinder,
     fullname: str,
     path: Sequence[str] | None,
     target: ModuleType | None,
     act: Callable[[], None],
 ) -> ModuleSpec | None:
-    """What the finders beside `asked` find, with `act` called when it has been loaded."""
-    others = (finder for finder in list(sys.meta_path) if finder is not asked)
-    found = (finder.find_spec(fullname, path, target) for finder in others)
+    """What the finders behind `asked` find, with `act` called when it has been loaded.
+
+    Those before it have been asked, and one that asks others in its turn would ask in a circle.
+    """
+    behind = itertools.dropwhile(lambda finder: finder is not asked, list(sys.meta_path))
+    next(behind, None)
+    found = (finder.find_spec(fullname, path, target) for finder in behind)
     spec = next((spec for spec in found if spec is not None), None)
     if spec is not None and spec.loader is not None:
         spec.loader = _ActingLoader(spec.loader, act)
@@ -38,14 +48,22 @@ class _ActingFinder(MetaPathFinder):
     other threads import would have them pass over the next finder.
     """
 
-    def __init__(self, modules: Collection[str], act: Callable[[], None]) -> None:
-        self._modules = modules
-        self._act = act
+    def __init__(self) -> None:
+        self._acts: dict[str, list[Callable[[], None]]] = {}
+
+    def add(self, module: str, act: Callable[[], None]) -> None:
+        self._acts.setdefault(module, []).append(act)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return found_by_others(self, fullname, path, target, self._act) if fullname in self._modules else None
+        if fullname not in self._acts:
+            return None
+        return found_behind(self, fullname, path, target, lambda: self._act_on(fullname))
+
+    def _act_on(self, module: str) -> None:
+        for act in list(self._acts[module]):
+            act()
 
 
 class _ActingLoader(Loader):

@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from penstock.actors.import_hooks import found_by_others
+from penstock.actors.import_hooks import found_behind
 
 _PANDAS: Final = "pandas"
 
@@ -51,7 +51,7 @@ class _PandasFinder(MetaPathFinder):
             return None
         if self.hidden_from == threading.get_ident():
             raise ModuleNotFoundError("pandas is loaded when it is used", name=_PANDAS)
-        return found_by_others(self, fullname, path, target, _tell_arrow)
+        return found_behind(self, fullname, path, target, _tell_arrow)
 
 
 def _tell_arrow() -> None:

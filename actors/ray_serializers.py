@@ -7,28 +7,38 @@ Ray's pickler know their classes from then on.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
-
-from ray._private import arrow_serialization as untyped_arrow
-from ray.util import serialization_addons as untyped_addons
 
 from penstock.actors.import_hooks import when_loaded
 
 _PACKAGES: Final = ("pydantic", "starlette")
-_addons: Any = untyped_addons
-_arrow: Any = untyped_arrow
 
 
 def register_serializers_later() -> None:
     """Let Ray do without the packages until they are imported. Nothing changes where another Ray has other names."""
-    if _addons.apply is not _apply_later and hasattr(_arrow, "_register_custom_datasets_serializers"):
-        _addons.apply = _apply_later
-
-
-def _apply_later(context: Any, _apply: Any = _addons.apply) -> None:
-    """What Ray (2.60) calls for each pickler's context, of which the part for Arrow is needed at once."""
-    if any(package in sys.modules for package in _PACKAGES):
-        _apply(context)
+    try:
+        from ray._private.arrow_serialization import _register_custom_datasets_serializers as register_arrow
+        from ray.util import serialization_addons as untyped
+    except ImportError:
         return
-    _arrow._register_custom_datasets_serializers(context)
-    when_loaded(_PACKAGES, lambda: _apply(context))
+    addons: Any = untyped
+    apply = getattr(addons, "apply", None)
+    if apply is not None and not isinstance(apply, _Later):
+        addons.apply = _Later(apply, register_arrow)
+
+
+@dataclass(frozen=True, slots=True)
+class _Later:
+    """What Ray (2.60) calls for each pickler's context, of which the part for Arrow is needed at once."""
+
+    apply: Callable[[Any], None]
+    register_arrow: Callable[[Any], None]
+
+    def __call__(self, context: Any) -> None:
+        if any(package in sys.modules for package in _PACKAGES):
+            self.apply(context)
+            return
+        self.register_arrow(context)
+        when_loaded(_PACKAGES, lambda: self.apply(context))

@@ -36,6 +36,36 @@ import pydantic
 print(sorted(set(context.known)))
 """
 
+AGAIN = """
+context, another = Context(), Context()
+for each in (context, another):
+    serialization_addons.apply(each)
+import pydantic
+assert set(context.known) == set(another.known) > {"pydantic.v1.fields", "starlette.datastructures"}
+"""
+OTHER_RAY = """
+import importlib, sys
+import ray
+
+module, name = sys.argv[1].split(":")
+if name:
+    delattr(importlib.import_module(module), name)
+else:
+    parent, _, last = module.rpartition(".")
+    vars(sys.modules[parent]).pop(last, None)
+    sys.modules[module] = None
+
+from penstock.actors import cluster
+
+def taught():
+    return getattr(sys.modules["ray.util.serialization_addons"], "apply", None)
+
+before = taught()
+cluster.register_serializers_later()
+ray.init = lambda **options: print("starts,", "teaches by itself" if taught() is before else "teaches later")
+cluster.init_embedded()
+"""
+
 
 class _Service:
     """Ray's control service, which gets to know a node at the third question."""
@@ -69,10 +99,28 @@ def test_ray_asks_itself_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> No
     assert embedded_start._get_node_at_once("here", NODE, lambda address, node: "known") == "known"
 
 
-def test_names_that_another_ray_does_not_have_are_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("missing", "teaches"),
+    [
+        ("ray._private.node:", "later"),
+        ("ray._private.node:Node", "later"),
+        ("ray._private.services:", "later"),
+        ("ray._private.services:get_node", "later"),
+        ("ray._private.arrow_serialization:", "by itself"),
+        ("ray._private.arrow_serialization:_register_custom_datasets_serializers", "by itself"),
+        ("ray.util.serialization_addons:apply", "by itself"),
+    ],
+)
+def test_ray_starts_as_it_does_by_itself_where_it_lacks_a_name(missing: str, teaches: str) -> None:
+    done = subprocess.run([sys.executable, "-c", OTHER_RAY, missing], capture_output=True, text=True)
+    assert done.stdout == f"starts, teaches {teaches}\n", done.stderr
+
+
+def test_what_is_replaced_is_there_while_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(get_node="Ray's")
-    with embedded_start._replaced(module, "get_node", "ours"), embedded_start._replaced(module, "Node", "ours"):
-        assert vars(module) == {"get_node": "ours"}
+    monkeypatch.setitem(sys.modules, "another_ray", module)
+    with embedded_start._replaced("another_ray", "get_node", lambda before: f"ours before {before}"):
+        assert vars(module) == {"get_node": "ours before Ray's"}
     assert vars(module) == {"get_node": "Ray's"}
 
 
@@ -93,3 +141,8 @@ def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there()
     before, after = done.stdout.splitlines()
     assert ("pydantic" in before, "pyarrow" in before) == (False, True)
     assert ("pydantic.v1.fields" in after, "starlette.datastructures" in after) == (True, True)
+
+
+def test_picklers_of_clusters_one_after_another_know_them_all() -> None:
+    """Ray makes a context for each `ray.init` of a program."""
+    subprocess.run([sys.executable, "-c", SERIALIZERS.partition("context = ")[0] + AGAIN], check=True)
