@@ -33,8 +33,9 @@ _QUOTES: Final = np.uint64(0x2222222222222222)
 _BACKSLASHES: Final = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES: Final = np.uint64(0x2020202020202020)
 _LONGEST_NUMBER: Final = np.uint64(300)
-_MOST_DIGITS: Final = np.uint64(18)
-"""So many fit 64 bits, whatever they are."""
+_MOST_DIGITS: Final = np.uint64(19)
+"""So many fit 64 bits without a sign, whatever they are."""
+_LARGEST: Final = np.uint64(2**63 - 1)
 _NOWHERE: Final[np.uint64] = np.uint64(0)
 """No byte has this address."""
 
@@ -117,6 +118,26 @@ def _number_end(at: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @compile_cached
+def _whole(at: np.uint64, end: np.uint64) -> tuple[np.int64, bool]:
+    """The whole number from `at` to `end`, and whether it is one that has 64 bits."""
+    negative = _byte(at) == 0x2D
+    if negative:
+        at += _U(1)
+    if end - at > _MOST_DIGITS:
+        return np.int64(0), False
+    number = _U(0)
+    while at < end:
+        byte = _byte(at)
+        if byte == 0x2E:
+            return np.int64(0), False
+        number = number * _U(10) + _U(byte - 0x30)
+        at += _U(1)
+    if number > _LARGEST:
+        return np.int64(0), False
+    return (-np.int64(number) if negative else np.int64(number)), True
+
+
+@compile_cached
 def _stands(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, size: np.uint64) -> bool:
     """Whether the text stands at `at`, and ends before `end`."""
     if at + size > end:
@@ -144,7 +165,13 @@ def _stands(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, si
 @compile_cached
 def _spaces_end(at: np.uint64, end: np.uint64) -> np.uint64:
     """What is behind the white space at `at`."""
-    while at + _U(8) <= end and _word(at) == _SPACES:
+    while at + _U(8) <= end:
+        others = _word(at) ^ _SPACES
+        if others:
+            # As many bytes as lie wholly below the lowest bit that differs.
+            below = (others & (~others + _U(1))) - _U(1)
+            at += (((below >> _U(7)) & _ONES) * _ONES) >> _U(56)
+            break
         at += _U(8)
     while at < end:
         byte = _byte(at)
@@ -226,6 +253,7 @@ def match(
     bounds: _Places,
     columns: _Places,
     allowed: _Places,
+    whole: npt.NDArray[np.bool_],
     rows: _Places,
     first: _Places,
     last: _Places,
@@ -240,8 +268,10 @@ def match(
         bounds: where each of these texts begins in `between`, and its end.
         columns: for each value its column, or -1 where nobody wants it.
         allowed: for each value, a bit for each kind that it may have.
+        whole: which columns are of whole numbers.
         rows: is given the numbers of the records that fit.
-        first, last: are given where the value of each column begins and ends, by column and place in `rows`.
+        first, last: are given where the value of each column begins and ends, by column and place in `rows`; `first` of
+            a whole number is given the number.
         present: likewise whether it is not null.
 
     Returns:
@@ -266,9 +296,16 @@ def match(
                 break
             column = columns[value]
             if column >= 0:
-                first[column, fitting] = begin - base
-                last[column, fitting] = stop - base
                 present[column, fitting] = kind != NULL
+                if not whole[column]:
+                    first[column, fitting] = begin - base
+                    last[column, fitting] = stop - base
+                elif kind == NULL:
+                    first[column, fitting] = 0
+                else:
+                    first[column, fitting], fits = _whole(begin, stop)
+                    if not fits:
+                        break
         text = _U(bounds[values])
         if fits and _behind(at, end, limit, texts + text, _U(bounds[values + 1]) - text) == end:
             rows[fitting] = row
@@ -293,25 +330,3 @@ def gather(data: _Bytes, first: _Places, offsets: _Places | npt.NDArray[np.int32
             out[place - target] = _byte(at)
             place += _U(1)
             at += _U(1)
-
-
-@compile_cached
-def integers(data: _Bytes, first: _Places, last: _Places, out: _Places) -> bool:
-    """Reads the values from `first` to `last` as whole numbers, an empty one as 0; False if one is none, or is long."""
-    base = _U(data.ctypes.data)
-    for row in range(len(first)):
-        at, end = base + _U(first[row]), base + _U(last[row])
-        negative = at < end and _byte(at) == 0x2D
-        if negative:
-            at += _U(1)
-        if end - at > _MOST_DIGITS:
-            return False
-        number = 0
-        while at < end:
-            byte = _byte(at)
-            if byte < 0x30 or byte > 0x39:
-                return False
-            number = number * 10 + (byte - 0x30)
-            at += _U(1)
-        out[row] = -number if negative else number
-    return True

@@ -76,7 +76,7 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where the values of the records of one layout are, by leaf and record."""
+    """Where the values of the records of one layout are, by leaf and record; whole numbers themselves in `first`."""
 
     layout: _Layout
     places: _Places
@@ -106,6 +106,7 @@ class Layouts:
         self._structs = {path for path, kind in paths.items() if pa.types.is_struct(kind)}
         self._leaves = {path: kind for path, kind in paths.items() if path not in self._structs}
         self._numbers = {path: number for number, path in enumerate(self._leaves)}
+        self._whole = np.array([pa.types.is_integer(kind) for kind in self._leaves.values()], np.bool_)
         self._known: list[_Layout] = []
         self._seen = 0
         self._trials = _TRIALS if all(map(_can_be_cut, self._leaves.values())) else 0
@@ -195,7 +196,7 @@ class Layouts:
 
         shape = (len(self._leaves), len(starts))
         rows = np.empty(len(starts), np.int64)
-        first, last, present = np.zeros(shape, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
+        first, last, present = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.bool_)
         fitting = match(
             data,
             starts,
@@ -204,6 +205,7 @@ class Layouts:
             np.cumsum([0, *map(len, layout.texts)]),
             np.array(layout.leaves, np.int64),
             np.array(layout.kinds, np.int64),
+            self._whole,
             rows,
             first,
             last,
@@ -233,28 +235,26 @@ class Layouts:
         if number is None or number not in cut.layout.leaves:
             return pa.nulls(len(cut.places), field.type)
         values = _Values(data, cut.first[number], cut.last[number], cut.present[number])
-        return values.as_integers(field.type) or _converted(values.as_texts(field.type), field.type)
+        if self._whole[number]:
+            return values.as_integers().cast(field.type)
+        return _converted(values.as_texts(field.type), field.type)
 
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Values of one column: those that are `present` lie from `first` to `last` in `data`, the others are null."""
+    """Values of one column: those that are `present` lie from `first` to `last` in `data`, the others are null.
+
+    Of whole numbers `first` has the numbers.
+    """
 
     data: npt.NDArray[np.uint8]
     first: _Places
     last: _Places
     present: npt.NDArray[np.bool_]
 
-    def as_integers(self, kind: pa.DataType) -> pa.Array | None:
-        """None where the column holds none, or a value is left to Arrow's own conversion."""
-        from penstock.connectors.json.kernel import integers
-
-        if not pa.types.is_integer(kind):
-            return None
-        out = pa.allocate_buffer(8 * len(self.first))
-        if not integers(self.data, self.first, self.last, np.frombuffer(out, np.int64)):
-            return None
-        return pa.Int64Array.from_buffers(pa.int64(), len(self.first), [self._validity, out]).cast(kind)
+    def as_integers(self) -> pa.Int64Array:
+        buffers = [self._validity, pa.py_buffer(self.first)]
+        return pa.Array.from_buffers(pa.int64(), len(self.first), buffers)
 
     def as_texts(self, kind: pa.DataType) -> pa.Array:
         """As texts, of `kind` where their offsets fit it."""

@@ -139,6 +139,17 @@ def test_what_is_read_by_layout_never_reaches_the_general_parser(monkeypatch: py
     assert decoded.rows.to_pylist() == [{"id": i, "name": f"n{i}", "geo": {"lat": i + 0.5}} for i in range(99)]
 
 
+@pytest.mark.parametrize("kind", ["int64", "uint64", "int16"])
+def test_whole_numbers_are_read_up_to_the_ends_of_their_types(kind: str) -> None:
+    ends = [2**15, 2**16, 10**18, 10**19, 2**63, 2**64]
+    numbers = sorted({sign * (end + step) for end in ends for step in (-1, 0, 1) for sign in (1, -1)})
+    for number in numbers:
+        records = pa.array([f'{{"i": {one}}}'.encode() for one in (7, number, -1, "null", "1.5")], pa.large_binary())
+        found, wanted = (of({"i": kind}).decode(records) for of in (JsonFormat, _ByArrow))
+        assert found.rows.equals(wanted.rows)
+        assert found.bad == wanted.bad
+
+
 def test_white_space_within_a_name_is_part_of_it() -> None:
     names = ["a b", "a  b", 'a" b', 'a"  b', "a\\ b", "a\\  b"]
     for spaced, other in pairwise(names):
