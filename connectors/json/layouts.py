@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.connectors.json.kinds import BOOLEAN, NULL, NUMBER, TEXT
+from penstock.engine.state.keys.loading import BesideLoader
 
 WORTHWHILE_RECORDS: Final = 262_144
-"""From so many records on: to load what is compiled takes as long as Arrow takes for a million."""
+"""Behind so many what is compiled is loaded, beside the task: that takes as long as Arrow takes for a million."""
 
 _LAYOUTS: Final = 4
 """So many are kept, as fields may be absent. Each that a record does not have costs it a comparison."""
@@ -130,7 +131,7 @@ class Layouts:
             starts, ends: where each begins and ends.
         """
         self._seen += len(starts)
-        if not len(starts) or not self._trials or self._seen < WORTHWHILE_RECORDS:
+        if not len(starts) or not self._trials or self._seen < WORTHWHILE_RECORDS or not _kernel_is_there():
             return None
         cuts = self._cuts(data, starts, ends)
         fitted = None
@@ -238,6 +239,20 @@ class Layouts:
         if self._whole[number]:
             return values.as_integers().cast(field.type)
         return _converted(values.as_texts(field.type), field.type)
+
+
+def _use_kernel() -> None:
+    layouts, data = Layouts(pa.schema([("i", pa.int64()), ("s", pa.string())])), b'{"i": 1, "s": "a"}'
+    (cut,) = layouts._cuts(np.frombuffer(data, np.uint8), np.array([0]), np.array([len(data)]))
+    layouts._fitted(np.frombuffer(data, np.uint8), [cut])
+
+
+_loader: Final = BesideLoader(_use_kernel)
+
+
+def _kernel_is_there() -> bool:
+    _loader.begin()
+    return _loader.is_done
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,14 +14,14 @@ import numpy as np
 
 from penstock.engine.operators.changelog.chain_loops import Int64s, link, unlink, walk
 from penstock.engine.state.keys.codec import grown
-from penstock.engine.state.keys.index import are_loaded
+from penstock.engine.state.keys.index import are_loaded, load_beside
 
 _FEW: Final = 4096
 """Up to so many steps the import of numba takes longer than the loop."""
 _TRICKLE: Final = 64
 """Batches of at most so many steps are those of a job at a low rate, which would stand still for the import."""
 _EARNED: Final = 65_536
-"""So many steps in larger batches have taken about as long as the import."""
+"""So many steps in larger batches have taken about as long as the import: that begins."""
 
 
 class Chains:
@@ -72,9 +72,17 @@ class Chains:
 
     def _run(self, loop: Callable[..., None], steps: int, *arrays: Any) -> None:
         self._steps += steps if steps > _TRICKLE else 0
-        if steps <= _TRICKLE or (steps <= _FEW and self._steps < (_FEW if are_loaded() else _EARNED)):
+        if steps <= _TRICKLE or (steps <= _FEW and (self._steps < _FEW or not self._pays())):
             loop(*arrays)
             return
         from penstock.engine.operators.changelog import chains_kernel
 
         getattr(chains_kernel, loop.__name__)(*arrays)
+
+    def _pays(self) -> bool:
+        """Whether the compiled loops are there for few steps, too: they are loaded first, beside the task."""
+        if are_loaded():
+            return True
+        if self._steps >= _EARNED:
+            load_beside()
+        return False

@@ -32,6 +32,7 @@ from penstock.engine.state.keys.codec import (
 )
 from penstock.engine.state.keys.groups import hash_columns
 from penstock.engine.state.keys.hash_tables import MOST_WORDS, WordRowTable, new_rows, with_room
+from penstock.engine.state.keys.loading import BesideLoader
 
 Slots = npt.NDArray[np.int64]
 
@@ -43,7 +44,7 @@ While batches are small it always is: a job at a low rate would stand still for 
 _TRICKLE: Final = 64
 """Batches of at most so many rows are those of a job at a low rate."""
 _EARNED: Final = 65_536
-"""A dict that was asked for so many rows, in larger batches, has taken about as long as the import."""
+"""A dict that was asked for so many rows, in larger batches, has taken about as long as the import: that begins."""
 _MANY: Final = 1_000_000
 """From here on a dict takes too much memory, whatever the batches are."""
 _MIN_DEAD_BYTES: Final = 1 << 20
@@ -258,12 +259,12 @@ class KeyIndex:
                 self._learn(index, column.type)
             elif column.type != self._types[index]:
                 plain[index] = column.cast(self._types[index])
-        if len(plain[0]) > _TRICKLE and isinstance(self._table, _DictTable) and self._has_earned(len(plain[0])):
-            self._compile()
+        if len(plain[0]) > _TRICKLE and isinstance(self._table, _DictTable):
+            if are_loaded() or len(plain[0]) > _FEW < len(self):
+                self._compile()
+            elif self._asked >= _EARNED:
+                load_beside()
         return plain
-
-    def _has_earned(self, rows: int) -> bool:
-        return are_loaded() or self._asked >= _EARNED or rows > _FEW < len(self)
 
     def _learn(self, index: int, kind: pa.DataType) -> None:
         self._types[index] = kind
@@ -284,7 +285,23 @@ class KeyIndex:
 
 def are_loaded() -> bool:
     """Whether an index of this process, of any job, is compiled: to compile another costs next to nothing more."""
-    return _KERNELS in sys.modules
+    return _KERNELS in sys.modules and not _loader.is_loading
+
+
+def _use_kernels() -> None:
+    for columns in ([pa.array([1])], [pa.array([1]), pa.array([1])], [pa.array(["a"])]):
+        index = KeyIndex()
+        index.lookup(columns)
+        index._compile()
+        index.lookup(columns)
+
+
+_loader: Final = BesideLoader(_use_kernels)
+
+
+def load_beside() -> None:
+    """Begin to load what a compiled index needs, beside the caller; `are_loaded` tells when it is there."""
+    _loader.begin()
 
 
 def _all_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:

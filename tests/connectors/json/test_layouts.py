@@ -99,6 +99,7 @@ def batches(draw: st.DrawFn) -> list[bytes | None]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layouts, "WORTHWHILE_RECORDS", 0)
+    layouts._loader.wait()
 
 
 class _ByArrow(JsonFormat):

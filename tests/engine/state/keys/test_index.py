@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from penstock.engine.state.keys import hash_tables
 from penstock.engine.state.keys import index as module
 from penstock.engine.state.keys.index import KeyIndex, Slots
+from penstock.engine.state.keys.loading import BesideLoader
 from tests.draws import drawn
 
 KINDS: list[tuple[list[pa.DataType], list[Any]]] = [
@@ -232,19 +234,37 @@ def test_small_batches_never_wait_for_numba(monkeypatch: pytest.MonkeyPatch) -> 
         index.lookup([pa.array(range(200, 210))])
 
 
-def test_batches_of_some_rows_wait_for_numba_when_a_dict_has_taken_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_is_loaded_beside_batches_of_some_rows_when_a_dict_has_taken_as_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "_FEW", 20)
     monkeypatch.setattr(module, "_TRICKLE", 2)
     monkeypatch.setattr(module, "_EARNED", 100)
-    monkeypatch.setattr(module, "are_loaded", lambda: False)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def load() -> None:
+        begun.set()
+        go_on.wait()
+
+    loader = BesideLoader(load)
+    monkeypatch.setattr(module, "_loader", loader)
+    monkeypatch.setattr(module, "are_loaded", lambda: loader.is_done)
     index = KeyIndex()
     slots = [index.lookup([pa.array(range(key, key + 5))]).tolist() for key in range(0, 80, 5)]
     assert slots == [list(range(key, key + 5)) for key in range(0, 80, 5)]
     assert isinstance(index._table, module._DictTable)
     assert index.lookup([pa.array([3, 99])]).tolist() == [3, 80]
     found = index.search([pa.array([79, 101, 78, 100, 77])])
+    assert not begun.is_set()
     for key in range(80, 100, 5):
         index.find([pa.array(range(key, key + 5))])
+    assert begun.wait(60)
+    # Nothing waits for it.
+    index.find([pa.array(range(5))])
+    assert isinstance(index._table, module._DictTable)
+    go_on.set()
+    loader.wait()
+    index.find([pa.array(range(5))])
     assert isinstance(index._table, module._WordTable)
     assert index.enter(found, np.array([True, False, True, True, True])).tolist() == [79, 78, 81, 77]
 
