@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -205,26 +206,26 @@ class WaitingLink:
 
     Args:
         connection: to the other process.
-        seconds: how long to wait for the other end.
 
     Raises:
-        OSError: of `send` and `receive`, where the connection has ended, or the other end takes too long.
+        OSError: of `send` and `receive`: the connection has ended, or `deadline` (by `time.monotonic`) is over.
     """
 
-    def __init__(self, connection: socket.socket, seconds: float) -> None:
-        connection.settimeout(seconds)
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         # Who asks forgets it, and closes nothing.
         weakref.finalize(self, connection.close)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, frame: bytes, deadline: float) -> None:
         """Send a frame."""
+        self._wait_until(deadline)
         self._connection.sendall(_HEADER.pack(len(frame)) + frame)
 
-    def receive(self) -> bytearray:
+    def receive(self, deadline: float) -> bytearray:
         """Wait for the next frame."""
         came, end = bytearray(), _HEADER.size
         while len(came) < end:
+            self._wait_until(deadline)
             chunk = self._connection.recv(_CHUNK_BYTES)
             if not chunk:
                 raise ConnectionResetError("the other end has closed the connection")
@@ -233,6 +234,9 @@ class WaitingLink:
                 end += _HEADER.unpack_from(came)[0]
         del came[: _HEADER.size]
         return came
+
+    def _wait_until(self, deadline: float) -> None:
+        self._connection.settimeout(max(0.0, deadline - time.monotonic()))
 
 
 def connected(actor_id: str) -> socket.socket | None:

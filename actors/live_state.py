@@ -124,7 +124,8 @@ class RaySubtasks:
         return self._route.max_parallelism
 
     def read(self, asked: Mapping[int, pa.RecordBatch | None], state: str, wanted: ScanFilter) -> list[LiveRows | None]:
-        asking = [self._subtask(number, state).ask(Question(keys, wanted)) for number, keys in asked.items()]
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        asking = [self._subtask(number, state).ask(Question(keys, wanted), deadline) for number, keys in asked.items()]
         answers = [_taken(answer) for answer in asking]
         for answer in answers:
             if isinstance(answer, PenstockError):
@@ -161,21 +162,27 @@ class _Asked:
         self._links: WeakSet[WaitingLink] = WeakSet()
         self._free: deque[WaitingLink] = deque()
 
-    def ask(self, question: Question) -> Callable[[], StateAnswer]:
+    def ask(self, question: Question, deadline: float) -> Callable[[], StateAnswer]:
         """Ask a question; what is returned waits for the answer. By any thread.
 
-        Raises:
-            StateNotReadyError: of both; the subtask does not answer.
+        Args:
+            question: it.
+            deadline: how long to wait, by `time.monotonic`.
+
+        Returns:
+            what gives the answer, or raises `StateNotReadyError` where the subtask does not answer.
         """
         few = question.keys is not None and question.keys.num_rows <= FEW_KEYS
-        link = self._link() if few else None
+        frame = packed_question(*self._where, question) if few else b""
+        link = self._link() if frame else None
         if link is None:
-            return self._called(question)
+            return self._called(question, deadline)
         try:
-            link.send(packed_question(*self._where, question))
-        except OSError as error:
-            raise _silent(self._where[1]) from error
-        return partial(self._receive, link, question)
+            link.send(frame, deadline)
+        except OSError:
+            # Others are asked before and after, and their answers are to be taken.
+            return partial(_silent, self._where[1])
+        return partial(self._receive, link, question, deadline)
 
     def _link(self) -> WaitingLink | None:
         """One that nobody uses just now; None: the actor is to be called."""
@@ -186,28 +193,28 @@ class _Asked:
         connection = connected(listening_id(self._actor._actor_id.hex())) if len(self._links) < _MOST_LINKS else None
         if connection is None:
             return None
-        link = WaitingLink(connection, _ANSWER_SECONDS)
+        link = WaitingLink(connection)
         self._links.add(link)
         return link
 
-    def _receive(self, link: WaitingLink, question: Question) -> StateAnswer:
+    def _receive(self, link: WaitingLink, question: Question, deadline: float) -> StateAnswer:
         # A link whose answer was not received is not used again: what came later would be taken for another answer.
         try:
-            frame = link.receive()
+            frame = link.receive(deadline)
         except OSError as error:
             raise _silent(self._where[1]) from error
         self._free.append(link)
         try:
             return unpacked_answer(frame)
         except Exception:
-            return self._called(question)()
+            return self._called(question, deadline)()
 
-    def _called(self, question: Question) -> Callable[[], StateAnswer]:
+    def _called(self, question: Question, deadline: float) -> Callable[[], StateAnswer]:
         call = self._actor.read_state.remote(*self._where, question)
 
         def answer() -> StateAnswer:
             answers: list[StateAnswer] = answers_of(
-                [call], self._where[1], "give its state", StateError, _ANSWER_SECONDS
+                [call], self._where[1], "give its state", StateError, deadline - time.monotonic()
             )
             return answers[0]
 

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
     from penstock.savepoints.live_rows import LiveRows, Question, StateAnswer
 
 FEW_KEYS: Final = 1000
-"""The thread of the task makes answers for so many keys at the most, and links carry them."""
+"""The thread of the task makes answers for so many keys at the most, and links carry questions for them."""
 _MOST_LOOKUPS: Final = 1000
 _MOST_SCANS: Final = 4
 """How many questions for some keys, and for all, wait at once."""
 _TOGETHER: Final = 64
 """How many lookups are answered by one look: each gets the rows of all, of which it takes its own."""
+_SHARED_BYTES: Final = 64 * 1024
+"""Larger answers are sent by another thread than the task's, and to each its own rows alone."""
 _ROWS: Final = struct.Struct("<II")
 
 
@@ -72,8 +74,11 @@ def listening_id(actor_id: str) -> str:
 
 
 def packed_question(attempt: int, uid: str, state: str, question: Question) -> bytes:
-    """The frame that asks an attempt of a subtask; `answer_frame` answers it."""
-    return pickle.dumps((attempt, uid, state, question), pickle.HIGHEST_PROTOCOL)
+    """The frame that asks an attempt of a subtask; `answer_frame` answers it. Nothing where pickle cannot do it."""
+    try:
+        return pickle.dumps((attempt, uid, state, question), pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return b""
 
 
 class Ask(Protocol):
@@ -86,14 +91,22 @@ class Ask(Protocol):
 
 def answer_frame(frame: bytes, reply: Reply, ask: Ask) -> None:
     """Have a question answered that came through a link; the answer goes back as `unpacked_answer` reads it."""
-    attempt, uid, state, question = pickle.loads(frame)  # noqa: S301  from a process of the same user
-    ask(attempt, uid, state, question, lambda shared, begin, end: reply(_ROWS.pack(begin, end) + shared.pickled))
+    try:
+        attempt, uid, state, question = pickle.loads(frame)  # noqa: S301  from a process of the same user
+        ask(attempt, uid, state, question, lambda shared, begin, end: reply(_ROWS.pack(begin, end) + shared.pickled))
+    except Exception:
+        # Such as a value of a class in the program's main module, which Ray brings along.
+        reply(b"")
 
 
 def unpacked_answer(frame: bytes | bytearray) -> StateAnswer:
     """The answer in a frame; any error means that it can be had by a call alone."""
     answer: StateAnswer = pickle.loads(memoryview(frame)[_ROWS.size :])  # noqa: S301  from a process of the same user
     return _rows_of(answer, *_ROWS.unpack_from(frame))
+
+
+def _is_large(answer: StateAnswer) -> bool:
+    return answer is not None and not isinstance(answer, PenstockError) and answer.data.nbytes > _SHARED_BYTES
 
 
 def _rows_of(answer: StateAnswer, begin: int, end: int) -> StateAnswer:
@@ -156,7 +169,7 @@ class StateAnswers:
         self._under_way: dict[bool, set[_Asked]] = {False: set(), True: set()}
 
     def ask(self, uid: str, state: str, question: Question, answered: Answered) -> None:
-        """StateAnswer a question for a state.
+        """Answer a question for a state.
 
         The answer is `StateNotReadyError` where the subtask has ended, or as many as may be wait already, and
         `StateError` where there is no such operator or state, or a filter does not fit.
@@ -199,36 +212,52 @@ class StateAnswers:
                 self._look_up(lookups[begin : begin + _TOGETHER])
 
     def _look_up(self, lookups: Sequence[_Asked]) -> None:
-        """StateAnswer lookups of keys of one type in one state."""
-        first, *others = lookups
-        if not others:
-            self._answer(first)
-            return
-        keys = pa.Table.from_batches([asked.question.keys for asked in lookups]).combine_chunks().to_batches()[0]
-        distinct = pc.unique(keys.column(0))
-        at_once, make = self._taken(first, pa.RecordBatch.from_arrays([distinct], names=keys.schema.names))
-        if not at_once:
+        """Answer lookups of keys of one type in one state: by one look, or each alone where that gives no rows."""
+        try:
+            found = self._found(lookups) if len(lookups) > 1 else None
+        except Exception:
+            # An error of one must be neither that of all nor the end of the subtask.
+            found = None
+        if found is None:
             for asked in lookups:
                 self._answer(asked)
             return
-        answer = self._made(first, make)
-        if answer is None or isinstance(answer, PenstockError):
-            self._done(lookups)
-            for asked in lookups:
-                asked.give(answer)
-            return
-        answer, begins, ends = _by_key(answer, keys, distinct)
+        rows, begins, ends = found
         self._done(lookups)
-        shared = SharedAnswer(answer)
-        for asked, begin, end in zip(lookups, begins, ends, strict=True):
+        whose = list(zip(lookups, begins, ends, strict=True))
+        if _is_large(rows):
+            self._elsewhere(partial(self._give_own, rows, whose))
+            return
+        shared = SharedAnswer(rows)
+        for asked, begin, end in whose:
             asked.answered(shared, begin, end)
+
+    def _found(self, lookups: Sequence[_Asked]) -> tuple[LiveRows, list[int], list[int]] | None:
+        """The rows of all, and which are whose; None: each is to be answered alone."""
+        keys = pa.Table.from_batches([asked.question.keys for asked in lookups]).combine_chunks().to_batches()[0]
+        distinct = pc.unique(keys.column(0))
+        at_once, make = self._taken(lookups[0], pa.RecordBatch.from_arrays([distinct], names=keys.schema.names))
+        answer = self._made(lookups[0], make) if at_once else None
+        return None if answer is None or isinstance(answer, PenstockError) else _by_key(answer, keys, distinct)
+
+    def _give_own(self, rows: LiveRows, whose: Iterable[tuple[_Asked, int, int]]) -> None:
+        for asked, begin, end in whose:
+            asked.give(self._made(asked, partial(_own_rows, rows, begin, end)))
 
     def _answer(self, asked: _Asked) -> None:
         at_once, make = self._taken(asked, asked.question.keys)
-        if at_once:
-            self._give(asked, make)
+        if not at_once:
+            self._elsewhere(partial(self._give, asked, make))
+            return
+        answer = self._made(asked, make)
+        give = partial(self._give, asked, lambda: answer)
+        if _is_large(answer):
+            self._elsewhere(give)
         else:
-            self._loop.call_soon_threadsafe(self._loop.run_in_executor, None, partial(self._give, asked, make))
+            give()
+
+    def _elsewhere(self, act: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(self._loop.run_in_executor, None, act)
 
     def _give(self, asked: _Asked, make: Callable[[], StateAnswer]) -> None:
         answer = self._made(asked, make)
@@ -264,6 +293,12 @@ class StateAnswers:
             return error
         except Exception as error:
             return StateError(f"operator {asked.uid!r} cannot give its state: {type(error).__name__}: {error}")
+
+
+def _own_rows(found: LiveRows, begin: int, end: int) -> LiveRows:
+    """Copies of some rows: a slice would carry the whole table along."""
+    data = found.data.take(pa.array(np.arange(begin, end)))
+    return type(found)(found.layout, found.redistribution, data)
 
 
 def _by_key(found: LiveRows, keys: pa.RecordBatch, distinct: pa.Array) -> tuple[LiveRows, list[int], list[int]]:

@@ -17,6 +17,8 @@ import pyarrow as pa
 from penstock.engine.elements import MIN_TIMESTAMP, SnapshotKind
 from penstock.engine.state.snapshot import Redistribution, StateTable
 
+FEW_ENTRIES: Final = 10_000
+"""So many values, items of lists and hundreds of characters take a millisecond or so to make a table of."""
 DELETED: Final = "__deleted"
 """Boolean column of changes, and of them alone: the row with this identity is gone."""
 
@@ -75,8 +77,8 @@ class TableCapture:
         identity: the columns that tell its rows apart, where captures may be changes; empty where they never are.
         is_changes: whether the rows replace those with the same identity; otherwise they are all there are.
         expiry: which older rows are dead.
-        exact: it was taken for some keys (`StateRequest`), and holds copies of their rows and of no others; `KEY_GROUP`
-            may be missing.
+        exact: it was taken for some keys (`StateRequest`), and holds copies of their rows and of no others, few enough
+            (`FEW_ENTRIES`) for the operator's thread to make the table; `KEY_GROUP` may be missing.
     """
 
     redistribution: Redistribution

@@ -33,10 +33,21 @@ class CapturedRows:
     Args:
         rows: makes them of what the barrier took; may be called in another thread.
         is_changes: whether they are changes, the last `StateRows.deleted` of what is gone; otherwise they are all.
+        entries: of those that somebody asked for, how many there are, with what is in them (see `entries_of`).
     """
 
     rows: Callable[[], StateRows]
     is_changes: bool = False
+    entries: int = 0
+
+
+def entries_of(value: Any) -> int:
+    """As how many a value counts for `FEW_ENTRIES`: one, and each item of a list and hundred characters of a text."""
+    if isinstance(value, dict):
+        return sum(map(entries_of, value.values()))
+    if isinstance(value, str | bytes):
+        return 1 + len(value) // 100
+    return 1 + len(value) if isinstance(value, list) else 1
 
 
 def are_most(changed: int, entries: int) -> bool:

@@ -29,13 +29,14 @@ from penstock.engine.state.backend import (
     ValueState,
 )
 from penstock.engine.state.capture import (
+    FEW_ENTRIES,
     CaptureRequest,
     CaptureScope,
     Expiry,
     OperatorCapture,
     TableCapture,
 )
-from penstock.engine.state.changes import SLACK, CapturedRows, ChangedItems, UntrackedCaptures, are_most
+from penstock.engine.state.changes import SLACK, CapturedRows, ChangedItems, UntrackedCaptures, are_most, entries_of
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.declared import Declared, Kept
 from penstock.engine.state.derived import AggregatingOverValue, ReducingOverValue
@@ -161,7 +162,8 @@ class HeapValueState(ValueState):
         changed, entries = self._changed, self._entries
         found = [(place, changed.get(place, entries.get(place))) for place in places]
         held = [(key_and_namespace(place), value) for place, value in found if value is not None]
-        return CapturedRows(lambda: StateRows([place for place, _ in held], [value for _, value in held]))
+        count = sum(entries_of(value) for _, value in held)
+        return CapturedRows(lambda: StateRows([p for p, _ in held], [value for _, value in held]), entries=count)
 
     def load(self, rows: StateRows) -> None:
         # Of a million keys, a call for each would be a third of what it takes.
@@ -250,7 +252,8 @@ class HeapListState(ListState):
 
     def at(self, places: Sequence[Place]) -> CapturedRows:
         held = [(key_and_namespace(place), list(self._entries[place])) for place in places if place in self._entries]
-        return CapturedRows(lambda: StateRows([place for place, _ in held], [values for _, values in held]))
+        count = sum(len(values) for _, values in held)
+        return CapturedRows(lambda: StateRows([p for p, _ in held], [values for _, values in held]), entries=count)
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), values in zip(rows.places, rows.values, strict=True):
@@ -358,7 +361,7 @@ class HeapMapState(MapState):
 
     def at(self, places: Sequence[Place]) -> CapturedRows:
         held = [(place, key, value) for place in places for key, value in self._entries.get(place, _NOTHING).items()]
-        return CapturedRows(lambda: _map_rows(held))
+        return CapturedRows(lambda: _map_rows(held), entries=len(held))
 
     def load(self, rows: StateRows) -> None:
         for (key, namespace), map_key, value in zip(rows.places, rows.map_keys, rows.values, strict=True):
@@ -479,7 +482,8 @@ class HeapBackend(KeyedStateBackend):
         if found is None or self.tables.schema is None:
             return None
         descriptor, kept = found
-        return replace(self.table_capture(descriptor, kept.at(self.tables.key_instants(keys))), exact=True)
+        captured = kept.at(self.tables.key_instants(keys))
+        return replace(self.table_capture(descriptor, captured), exact=captured.entries <= FEW_ENTRIES)
 
     def table_capture(self, descriptor: KeyedDescriptor, captured: CapturedRows) -> TableCapture:
         """The table of a state of which the barrier took these entries."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.engine.clock import Clock
 from penstock.engine.state.backend import ListState, MapState, ValueState
 from penstock.engine.state.capture import CaptureScope
-from penstock.engine.state.changes import CapturedRows, ChangedItems
+from penstock.engine.state.changes import CapturedRows, ChangedItems, entries_of
 from penstock.engine.state.cursor import Cursor, Place, key_and_namespace, place_of
 from penstock.engine.state.descriptors import StateTtl, TtlUpdate, TtlVisibility
 from penstock.engine.state.map_keys import MapKeys
@@ -197,7 +197,8 @@ class TtlValueState(_LastingEntries[tuple[Any, int]], ValueState):
     def at(self, places: Sequence[Place]) -> CapturedRows:
         held = [place for place in places if place in self._entries]
         entries = [self._entries[place] for place in held]
-        return CapturedRows(lambda: _value_rows(held, entries, []))
+        count = sum(entries_of(value) for value, _ in entries)
+        return CapturedRows(lambda: _value_rows(held, entries, []), entries=count)
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()
@@ -291,7 +292,7 @@ class TtlListState(_LastingEntries[deque[tuple[Any, int]]], ListState):
             values, touched = ([[entry[index] for entry in of_place] for _, of_place in held] for index in (0, 1))
             return StateRows([place for place, _ in held], values, touched=touched)
 
-        return CapturedRows(rows)
+        return CapturedRows(rows, entries=sum(len(entries) for _, entries in held))
 
     def capture(self, scope: CaptureScope) -> CapturedRows:
         entries = self._entries
@@ -441,7 +442,7 @@ class TtlMapState(MapState):
 
     def at(self, places: Sequence[Place]) -> CapturedRows:
         held = [(place, key, *entry) for place in places for key, entry in self._entries.get(place, _NOTHING).items()]
-        return CapturedRows(lambda: _map_rows(held))
+        return CapturedRows(lambda: _map_rows(held), entries=len(held))
 
     def load(self, rows: StateRows) -> None:
         now = self._life.now()

@@ -43,7 +43,7 @@ from penstock.engine.operators.windows.aggregate_state import (
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.row_numbers import Groups
-from penstock.engine.state.capture import CaptureRequest, Expiry, OperatorCapture, TableCapture
+from penstock.engine.state.capture import FEW_ENTRIES, CaptureRequest, Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.windows.assigners import SlicedWindows
@@ -309,10 +309,10 @@ class WindowAggregate(Operator):
         cells, keys = self._cells, self._aggregation.keys
         if request.keys is None or not keys or not cells.slices:
             return super().read_state(request)
-        rows = self._rows(cells.cells_of(pa.table(request.keys)))
+        found = cells.cells_of(pa.table(request.keys))
         expiry = Expiry(_SLICE, self._start(cells.slices[0]))
-        kept = kept_table(rows, keys, _SLICE, expiry, self._context.config.max_parallelism)
-        return {WINDOW_STATE: replace(kept, exact=True)}
+        kept = kept_table(self._rows(found), keys, _SLICE, expiry, self._context.config.max_parallelism)
+        return {WINDOW_STATE: replace(kept, exact=len(found) <= FEW_ENTRIES)}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
