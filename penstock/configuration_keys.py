@@ -259,7 +259,8 @@ class Settings(BaseModel):
     buffer_timeout_ms: Milliseconds = _time(
         "execution.buffer-timeout.interval",
         DEFAULTS.buffer_timeout_ms,
-        "The longest that rows wait for a batch to fill; 0 is fastest for a single row.",
+        "The longest that rows wait for a batch to fill, and that a task rests behind few rows; 0 is fastest for a "
+        "single row.",
     )
     buffer_debloat_target_ms: Milliseconds = _time(
         "taskmanager.network.memory.buffer-debloat.target",

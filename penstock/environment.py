@@ -74,7 +74,8 @@ class StreamEnvironment:
             (at most `max_parallelism`).
         runtime: `"ray"`: one Ray actor a subtask; `"local"`: all in this process, for tests and debugging.
         max_parallelism: number of key groups, the largest parallelism that keyed operators can ever have.
-        buffer_timeout: the longest time that rows wait for a batch to fill; 0 is fastest for a single row.
+        buffer_timeout: the longest time that rows wait for a batch to fill, and that a task rests behind few rows; 0
+            is fastest for a single row.
         buffer_debloat_target: what waits before an operator should be worth so much of its time; 0: any.
         max_batch_rows, max_batch_bytes: limits of a batch.
         channel_credits: how many batches may be under way between two subtasks.

@@ -84,7 +84,8 @@ def build_task(
     chain = [links[number] for number in range(len(task.operators))]
     info = _info(graph, task, subtask)
     pace = pace_of(graph.config)
-    rest = graph.config.buffer_timeout_ms / 1000
+    # With one credit, what must not wait could not follow what waits.
+    rest = graph.config.buffer_timeout_ms / 1000 if graph.config.channel_credits > 1 else 0.0
     counted = SubtaskMetrics(task.id, subtask, [(link.context.operator, link.context.metrics) for link in chain])
     if task.source is None:
         assert gate is not None, "only sources do without an input gate"

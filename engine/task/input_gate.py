@@ -354,8 +354,8 @@ class InputGate:
 
     @property
     def presses(self) -> bool:
-        """Whether a message waits that may not wait for more of them; by the thread that takes them."""
-        return any(
+        """Whether something was taken, or a message may not wait for more of them; by the thread that takes them."""
+        return bool(self._taken) or any(
             self.presses_on(channel, inbox[0][0])
             for channel, inbox in enumerate(self._inboxes)
             if inbox and channel not in self._blocked

@@ -196,7 +196,6 @@ class Task:
         """End the input here, if the task is a source."""
         if self._source is not None:
             self._source.drain()
-            self._pause = Wait(-math.inf)
 
     @property
     def awaits_credit(self) -> bool:
@@ -283,6 +282,7 @@ class Task:
         self._timers_went_first = bool(self._timed) and not self._timers_went_first and self._fire_timers()
         if self._timers_went_first:
             self._router.flush(self._clock.monotonic())
+            self._turn += not self._router.drained
             return Progress()
         if self._blocked_seconds or self._pace.may_grow:
             self._pace.heed(self._blocked_seconds, self._router.wanted_of(self._rows))
@@ -292,20 +292,22 @@ class Task:
             return self._process(*taken)
         if 0 < self._turn < FEW_ROWS and self._rest:
             taken = self._pause_behind_few(now, taken)
-        self._turn = 0
+        else:
+            self._turn = 0
         timers = self._timer_deadline(now) if self._timed else None
         return Idle(self._until(timers, None if taken is None else taken.until))
 
     def _pause_behind_few(self, now: float, nothing: Wait | None) -> Wait | None:
-        """Send what came of few rows: what comes from now on waits for company, as it would in its senders' buffers.
+        """Send what came of few rows, once a rest, in which what comes to a gate waits for company.
 
         Not where it could have no company, nor where a source may be asked again at once.
         """
         if self._turn >= self._pace.rows or (nothing is not None and nothing.until <= now):
             return nothing
-        self._router.hurry(now)
-        self._pause = Wait(now + self._rest)
-        return self._pause
+        if now >= self._pause.until:
+            self._router.hurry(now)
+            self._pause, self._turn = Wait(now + self._rest), 0
+        return nothing if self._head.presses else self._pause
 
     def _until(self, *deadlines: float | None) -> float | None:
         """The first of the deadlines, and of those of what is to be sent and of checkpoints; None if there is none."""

@@ -110,8 +110,8 @@ class SourceHead:
             # The other subtasks keep reading: that this one has nothing to read says nothing about event time.
             self._last_words.popleft()
 
-    presses: Final = False
-    """Rows that may not be read yet wait with the readers."""
+    presses: Final = True
+    """Readers say themselves when they have more."""
 
     def follow(self, pace: Pace) -> None:
         """Read batches of at most `pace.rows` from now on."""

@@ -279,8 +279,29 @@ def test_a_row_goes_at_once_and_those_behind_it_wait_no_longer_than_the_buffer_t
     assert next(rows) == {"n": 0}
     assert clock.monotonic() == 0.0
     assert next(rows) == {"n": 1}
-    assert clock.monotonic() == pytest.approx(0.02)
+    assert clock.monotonic() == pytest.approx(0.025)
     assert list(rows) == [{"n": 2}]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_source_reads_on_as_fast_as_it_can_however_long_rows_may_wait(parallelism: int) -> None:
+    clock = ManualClock()
+    env = local_environment(parallelism, clock=clock, buffer_timeout="60s")
+    pages = [(numbers(range(50)).data, Wait(0.005 * number)) for number in range(1, 201)]
+    source = ScriptedSource({"a": [answer for page in pages for answer in page]})
+    assert len(list(env.from_source(source).rebalance().collect())) == 10_000
+    assert clock.monotonic() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("channel_credits", [1, 4])
+def test_the_end_of_a_source_does_not_wait_for_a_task_that_rests(channel_credits: int) -> None:
+    clock, sink = ManualClock(), RecordingSink()
+    env = local_environment(2, clock=clock, buffer_timeout="60s", channel_credits=channel_credits)
+    first, second = numbers([1]).data, numbers([2]).data
+    source = ScriptedSource({"a": [first, Wait(20.0)], "b": [Wait(10.0), second, Wait(20.0)]})
+    env.from_source(source).global_().sink_to(sink)
+    env.execute()
+    assert clock.monotonic() == pytest.approx(20.0)
 
 
 # What is computed

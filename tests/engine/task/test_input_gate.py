@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,13 +21,12 @@ from penstock.engine.elements import (
     Element,
     EndOfInput,
     IterationBarrier,
-    LatencyMarker,
     Watermark,
     WatermarkStatus,
 )
 from penstock.engine.task.input_gate import Choice, InputGate, WatermarkMerger
 from penstock.engine.task.pace import Pace
-from tests.engine.helpers import numbers, numbers_in, timed
+from tests.engine.helpers import numbers, numbers_in
 
 IDLE, ACTIVE, END = WatermarkStatus(True), WatermarkStatus(False), EndOfInput()
 
@@ -358,81 +356,6 @@ def test_whatever_is_chosen_each_channel_is_fifo_and_nothing_is_lost(channels: l
     assert {c: [element for index, element in taken if index == c] for c in sent} == sent
 
 
-def barrier(superstep: int, rows: int = 0, loop: int = 7) -> IterationBarrier:
-    return IterationBarrier(loop, superstep, rows)
-
-
-# Few rows of several messages
-
-
-def test_the_few_rows_that_wait_are_one_batch_and_event_time_follows_them() -> None:
-    gate, released = InputGate([0, 0]), []
-    gate.put(0, (numbers([1]), Watermark(5)), lambda: released.append(1))
-    gate.put(1, (numbers([2]), Watermark(3)), lambda: released.append(2))
-    gate.put(0, (numbers([3]), Watermark(6)), lambda: released.append(3))
-    taken = take_all(gate)
-    assert [numbers_in([element]) for _, element in taken[:-1]] == [[1, 2, 3]]
-    assert taken[-1] == (0, Watermark(3))
-    assert released == [1, 2, 3]
-
-
-def test_rows_of_two_inputs_and_many_rows_are_not_put_together() -> None:
-    gate = InputGate([0, 1])
-    for channel, rows in ((0, [1]), (1, [2]), (0, [3]), (1, range(1000))):
-        put(gate, channel, numbers(rows))
-    taken = [(index, numbers_in([element])) for index, element in take_all(gate)]
-    assert taken == [(0, [1, 3]), (1, [2]), (1, [*range(1000)])]
-
-
-@pytest.mark.parametrize("between", [Watermark(3, between_rows=True), IDLE, Barrier(1), barrier(0)])
-def test_rows_stay_behind_what_they_may_not_pass(between: Control) -> None:
-    gate = InputGate([0])
-    put(gate, 0, numbers([1]), between)
-    put(gate, 0, numbers([2]))
-    assert [numbers_in([element]) for _, element in take_all(gate)] == [[1], [], [2]]
-
-
-def test_rows_of_different_columns_are_not_put_together() -> None:
-    gate = InputGate([0])
-    put(gate, 0, numbers([1]))
-    put(gate, 0, timed([{"n": 2, "at": 7}], {"n": pa.int64()}))
-    assert [numbers_in([element]) for _, element in take_all(gate)] == [[1], [2]]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 1, 2, 40, 70]), st.booleans()), max_size=20))
-def test_put_together_or_not_each_channels_rows_come_in_order_and_no_watermark_too_soon(
-    arrivals: list[tuple[int, int, bool]],
-) -> None:
-    gate, sent = InputGate(range(3)), [list[int](), list[int](), list[int]()]
-    for number, (channel, count, is_between) in enumerate(arrivals):
-        rows = [1000 * number + row for row in range(count)]
-        sent[channel].extend(rows)
-        put(gate, channel, numbers(rows), Watermark(1000 * number, is_between))
-    came: list[list[int]] = [[], [], []]
-    for index, element in take_all(gate):
-        came[index].extend(numbers_in([element]))
-        if isinstance(element, Watermark):
-            before = [[n for n in rows if n < element.timestamp] for rows in sent]
-            assert [rows[: len(due)] for rows, due in zip(came, before, strict=True)] == before
-    assert came == sent
-
-
-def test_many_rows_barriers_and_second_messages_press_until_they_are_taken() -> None:
-    gate = InputGate([0, 0])
-    put(gate, 0, numbers([1]), Watermark(1))
-    put(gate, 1, numbers([2]), LatencyMarker("source", 0))
-    assert not gate.presses
-    put(gate, 0, numbers([3]))
-    assert gate.presses
-    take_all(gate)
-    assert not gate.presses
-    put(gate, 0, numbers(range(1000)))
-    assert gate.presses
-    take_all(gate)
-    put(gate, 0, Barrier(1))
-    assert gate.presses
-
-
 def test_watermarks_of_all_channels_are_merged_across_inputs() -> None:
     gate = InputGate([0, 1])
     put(gate, 0, Watermark(5))
@@ -458,6 +381,10 @@ def test_a_gate_without_channels_ends_at_once() -> None:
 
 
 # Loops
+
+
+def barrier(superstep: int, rows: int = 0, loop: int = 7) -> IterationBarrier:
+    return IterationBarrier(loop, superstep, rows)
 
 
 def test_a_superstep_is_over_when_it_is_over_on_every_channel() -> None:

@@ -148,9 +148,8 @@ def test_a_source_gathers_its_input_while_due_rows_wait_for_the_message_before_t
     assert numbers_in(running.channel.elements)[:1] == [1]
 
 
-@pytest.mark.parametrize("nothing", [None, Wait(3.0)])
-def test_behind_few_rows_a_task_sends_what_came_of_them_and_rests(nothing: Wait | None) -> None:
-    head = ScriptedHead(numbers([1]), numbers([2]), *filter(None, [nothing]))
+def test_behind_few_rows_a_task_sends_what_came_of_them_and_rests() -> None:
+    head = ScriptedHead(numbers([1]), numbers([2]))
     running = Running(head, timeout=10.0, rest=10.0)
     assert [running.task.step() for _ in range(2)] == [Progress(), Progress()]
     assert running.channel.elements == []
@@ -161,6 +160,40 @@ def test_behind_few_rows_a_task_sends_what_came_of_them_and_rests(nothing: Wait 
     assert running.task.rests
     running.clock.advance(10.0)
     assert running.task.step() == Progress()
+    assert not running.task.rests
+
+
+def test_a_source_sends_the_first_of_few_rows_at_once_and_is_asked_when_it_says() -> None:
+    head = ScriptedHead(numbers([1]), Wait(3.0), numbers([2]), Wait(5.0), Wait(12.0))
+    head.presses = True
+    running = Running(head, timeout=10.0, rest=10.0, is_source=True)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(3.0)]
+    running.clock.advance(2.0)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(5.0)]
+    assert numbers_in(running.channel.elements) == [1]
+    running.clock.advance(7.0)
+    assert running.task.step() == Idle(12.0)
+    assert numbers_in(running.channel.elements) == [1, 2]
+
+
+def test_rows_that_timers_emit_are_sent_at_once_and_then_no_sooner_than_a_rest_ends() -> None:
+    head = ScriptedHead()
+    running = Running(head, timeout=10.0, rest=10.0, kind=Emitting)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(4.0)]
+    assert numbers_in(running.channel.elements) == [0]
+    head.script.append(numbers([5]))
+    running.clock.advance(4.0)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(8.0)]
+    assert len(head.script) == 1
+    assert numbers_in(running.channel.elements) == [0]
+    running.clock.advance(6.0)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Progress()]
+    assert head.script == []
+
+
+def test_timers_that_emit_nothing_are_followed_by_no_rest() -> None:
+    running = Running(ScriptedHead(), timeout=10.0, rest=10.0, kind=Insistent)
+    assert [running.task.step() for _ in range(2)] == [Progress(), Idle(0.0)]
     assert not running.task.rests
 
 
@@ -253,6 +286,20 @@ class Insistent(Working):
         return 0
 
     def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        self.fired += 1
+
+
+class Emitting(Working):
+    """Emits a row each four seconds by the clock, the first at once: how often it has before."""
+
+    fired = 0
+
+    @property
+    def next_processing_time(self) -> int | None:
+        return 4000 * self.fired
+
+    def on_processing_time(self, now_ms: int, out: Collector) -> None:
+        out.collect(numbers([self.fired]))
         self.fired += 1
 
 
