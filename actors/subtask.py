@@ -63,6 +63,7 @@ class SubtaskActor:
         self._log.install()
         self._garbage = GarbageClock()
         self._garbage.begin()
+        self._garbage_before = 0.0
         keep_memory()
         load_pandas_later()
         warm_arrow()
@@ -167,6 +168,9 @@ class SubtaskActor:
         """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""
         running = self._of(attempt)
         is_open = running is not None and await running.start()
+        if is_open:
+            # The other times of an attempt begin when it is open, too.
+            self._garbage_before = self._garbage.seconds
         # Later, as both states had room until now: rows that wait for this subtask do not wait for that, too.
         asyncio.get_running_loop().call_later(_DROPPED_SECONDS, self._drop_old)
         return is_open
@@ -302,7 +306,7 @@ class SubtaskActor:
 
     def _counted(self, running: RunningTask) -> SubtaskMetrics:
         metrics = running.task.read_metrics()
-        metrics.garbage_seconds = self._garbage.seconds
+        metrics.garbage_seconds = self._garbage.seconds - self._garbage_before
         return metrics
 
     def _of(self, attempt: int) -> RunningTask | None:

@@ -53,12 +53,16 @@ def jobs_table(jobs: Sequence[JobInfo]) -> Table:
 
 def _why(info: JobInfo) -> str:
     """The error that ended a job, or the last one that it had to get over: what is running may fail again and again."""
-    failures = [restart.newest_cause for restart in info.restart_history if restart.kind == "failure"]
+    failures = [restart.newest_cause for restart in info.restart_history if _has_failed(restart)]
     if info.error is None and failures and not info.status.ended:
         return f"restarted after: {_first_line(failures[-1])}"
     if stopped := _stopped(info):
         return stopped
     return _first_line(info.error or "")
+
+
+def _has_failed(restart: RestartInfo) -> bool:
+    return restart.kind == "failure" or restart.last_cause is not None
 
 
 def _stopped(info: JobInfo) -> str | None:
@@ -114,7 +118,7 @@ def job_view(
         when = f"{restart.kind} {time_text(restart.at_ms)} UTC ({_outcome(restart)})"
         parts.append(_line(f"{when}: {whole(restart.cause)}"))
         if restart.last_cause is not None:
-            parts.append(_line(f"  failed {_times(restart.failures)}, the last time by: {whole(restart.last_cause)}"))
+            parts.append(_line(f"  {_failures(restart.failures)} by: {whole(restart.last_cause)}"))
     if info.restarts >= _MANY_RESTARTS and not info.status.ended:
         parts.append(_line(f"{info.restarts} restarts so far; {RESTARTS_HINT}"))
     return Group(*parts)
@@ -146,8 +150,10 @@ def _line(text: str) -> Text:
     return Text(text, no_wrap=True, overflow="ignore")
 
 
-def _times(number: int) -> str:
-    return f"{number} times" if number > 2 else "twice"
+def _failures(number: int) -> str:
+    if number == 1:
+        return "failed once,"
+    return f"failed {'twice' if number == 2 else f'{number} times'}, the last time"
 
 
 def _outcome(restart: RestartInfo) -> str:

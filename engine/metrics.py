@@ -117,7 +117,7 @@ class SubtaskMetrics:
         alignment_ms, sync_ms, start_delay_ms: of its part in the last checkpoint: how long the barriers of its channels
             were apart, how long the data waited for the capture, and how long the first barrier was on its way.
         gate, output: its queues when it was read.
-        garbage_seconds: how long its process has looked for garbage, of all its threads; 0 where that is not known.
+        garbage_seconds: how long its process has looked for garbage meanwhile, of all its threads; 0 where not known.
     """
 
     task: int

@@ -104,7 +104,7 @@ class RestartInfo:
         restore_ms: until all ran again; None: they do not yet.
         first_output_ms: until the first rows came to an end of the job.
         failures: how often something failed before all ran again.
-        last_cause: the newest of these errors, where there were several.
+        last_cause: the newest of these errors; None where there is none but `cause`.
     """
 
     kind: str

@@ -57,7 +57,7 @@ class Restart:
         restored: when all subtasks ran again, monotonic seconds.
         first_output: when the first rows came to an end of the job behind that.
         failures: how often something failed before all ran again; 0 where nothing had.
-        last_cause: the newest of these errors, where there were several.
+        last_cause: the newest of these errors; None where there is none but `cause`.
     """
 
     kind: RestartKind
@@ -104,7 +104,7 @@ class RestartLog:
     kept: deque[Restart] = field(default_factory=lambda: deque(maxlen=KEPT))
     before: Sequence[Mapping[str, Any]] = ()
     current: Restart | None = None
-    _unexplained: dict[tuple[Place, int], tuple[Restart, str]] = field(default_factory=dict)
+    _unexplained: dict[tuple[Place, int], tuple[Restart, int, str]] = field(default_factory=dict)
     _rows: dict[int, float] = field(default_factory=dict)
 
     def resume_from(self, story: JobStory) -> None:
@@ -151,18 +151,18 @@ class RestartLog:
             restart.last_cause = cause
         restart.failures += 1
         if unexplained is not None:
-            self._unexplained[unexplained] = restart, cause
+            self._unexplained[unexplained] = restart, restart.failures, cause
 
     def on_explained(self, failed: tuple[Place, int], cause: str) -> bool:
         """What is known of a failure in the end; whether that is more than the log says of it."""
         noted = self._unexplained.pop(failed, None)
         if noted is None:
             return False
-        restart, short = noted
-        if restart.last_cause == short:
-            restart.last_cause = cause
-        elif restart.cause == short:
+        restart, number, short = noted
+        if number == 1 and restart.kind is RestartKind.FAILURE:
             restart.cause = cause
+        elif number == restart.failures:
+            restart.last_cause = cause
         return cause != short
 
     def on_takeover(self, places: Sequence[Place], began: Moment) -> None:

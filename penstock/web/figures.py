@@ -260,10 +260,12 @@ class Subtasks(Sequence[SubtaskView]):
     def furthest_behind(self) -> tuple[int, SubtaskView] | None:
         """Of a source: by how many ms its furthest split is ahead of its slowest one, and the subtask that reads that.
 
-        None before there is event time, and where it is at its end.
+        None before there is event time, and where it is at its end. A subtask whose splits are all idle holds nothing
+        back, wherever it has come to.
         """
         marks = self._column("watermark")
-        is_known = (marks > MIN_TIMESTAMP) & (marks < MAX_TIMESTAMP)
+        is_awaited = np.array([bool(one.gate.slowest) for one in self.metrics], np.bool_)
+        is_known = (marks > MIN_TIMESTAMP) & (marks < MAX_TIMESTAMP) & is_awaited
         if not is_known.any():
             return None
         slowest = int(np.where(is_known, marks, MAX_TIMESTAMP).argmin())

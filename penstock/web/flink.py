@@ -9,11 +9,11 @@ Source of paths and members: Flink's documentation, "REST API".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, SubtaskInfo
+from penstock.engine.job.info import CheckpointInfo, CheckpointsInfo, JobInfo, RestartInfo, SubtaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.savepoints.paths import number_of
 from penstock.web.figures import NO_SUBTASKS, Subtasks
@@ -393,11 +393,18 @@ def checkpoints_config(info: JobInfo) -> dict[str, Any]:
     }
 
 
+def _errors(restart: RestartInfo) -> Iterator[str]:
+    """The newest first; of what was asked for, those that kept it from its end."""
+    if restart.last_cause is not None:
+        yield restart.last_cause
+    if restart.kind in ("failure", "takeover"):
+        yield restart.cause
+
+
 def exceptions(view: JobView, most: int) -> dict[str, Any]:
     """`/jobs/:jobid/exceptions`: the failures that the job got over, the newest first, and the one that ended it."""
     info = view.info
-    failures = [one for one in reversed(info.restart_history) if one.kind in ("failure", "takeover")]
-    entries = [(cause, one.at_ms) for one in failures for cause in (one.last_cause, one.cause) if cause is not None]
+    entries = [(cause, one.at_ms) for one in reversed(info.restart_history) for cause in _errors(one)]
     if info.error is not None:
         entries.insert(0, (info.error, info.since_ms))
     return {

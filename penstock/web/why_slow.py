@@ -166,7 +166,7 @@ def _lagging_split(tasks: Sequence[TaskView]) -> Reason | None:
     splits = ", ".join(subtask.metrics.gate.slowest[:3])
     return Reason(
         "lagging-split",
-        f"Split {splits or 'unknown'} of {task.info.name!r} is {behind_ms / 1000:,.0f} s of event time behind the "
+        f"Split {splits} of {task.info.name!r} is {behind_ms / 1000:,.0f} s of event time behind the "
         "others: windows and timers wait for it. Spread its rows over more splits; `with_watermark_alignment` has the "
         "others wait, so that less lies in state meanwhile.",
         task.info.id,

@@ -111,6 +111,19 @@ def test_a_subtask_that_fails_to_open_has_not_started_and_reports_why() -> None:
     assert "no such model" in str(error)
 
 
+def test_what_a_process_looked_for_garbage_before_is_not_counted_to_the_subtask_that_it_becomes() -> None:
+    async def use(actor: SubtaskActor) -> float:
+        await actor.start(1)
+        actor._garbage.seconds += 3600.0
+        await actor.deploy(graph_of(), dataclasses.replace(FIRST_TASK, attempt=2))
+        await actor.start(2)
+        counted = await actor.metrics(2)
+        assert counted is not None
+        return counted.garbage_seconds
+
+    assert with_actor(graph_of(), use) < 3600.0
+
+
 def test_a_subtask_that_never_started_stops_at_once() -> None:
     async def use(actor: SubtaskActor) -> Sequence[Report]:
         await actor.stop()

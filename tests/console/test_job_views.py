@@ -60,6 +60,17 @@ def test_a_restart_that_fails_again_shows_what_keeps_the_job_from_running_now() 
     assert "restarted after: no broker can be used" in console.file.getvalue()
 
 
+def test_an_error_that_keeps_a_rescaling_job_from_running_is_shown() -> None:
+    once = replace(RESTART, kind="rescale", cause="rescale to 3", restore_ms=None, failures=1, last_cause="no broker")
+    restarting = replace(RUNNING, status=JobStatus.RESTARTING, restart_history=(once,))
+    assert ": rescale to 3\n  failed once, by: no broker\n" in shown(restarting)
+    console = Console(file=io.StringIO(), width=400)
+    console.print(jobs_table([restarting, replace(RUNNING, restart_history=(replace(once, last_cause=None),))]))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("restarted after: no broker") == 1
+    assert "rescale to 3" not in console.file.getvalue()
+
+
 def test_a_job_that_fails_again_and_again_shows_what_makes_it_give_up() -> None:
     hint = "7 restarts so far; restart-strategy.type, such as -Drestart-strategy.type=fixed-delay, says when"
     assert hint in shown(replace(RUNNING, restarts=7, status=JobStatus.RESTARTING))

@@ -67,7 +67,7 @@ ORDERS = JobInfo(
     restarts=1,
     restart_history=(
         RestartInfo("failure", "the process died\nat line 3", 5_000, attempt=1),
-        RestartInfo("rescale", "", 6_000),
+        RestartInfo("rescale", "", 6_000, failures=1, last_cause="no broker can be used\nat line 5"),
     ),
     checkpoints=CheckpointsInfo(
         2, 1, 0, 7, "file:///c/chk-7", "file:///s/savepoint-8", None, 250.0, 5_000, 1_000, (DONE, SAVED, FAILED)

@@ -38,7 +38,7 @@ PAGES = (
     ("/jobs/orders-1/rescales", "under way"),
     ("/jobs/orders-1/checkpoints", "file:///s/savepoint-8"),
     ("/jobs/orders-1/exceptions", "the process died"),
-    ("/jobs/orders-1/timeline", "savepoint 8"),
+    ("/jobs/orders-1/timeline", "no broker can be used"),
     ("/jobs/orders-1/logs", "no such user"),
     ("/jobs/orders-1/configuration", "state_backend"),
 )

@@ -146,6 +146,20 @@ def test_a_split_that_is_far_behind_is_named(busy: float, marks: tuple[int, int]
         assert "Split orders-3 of 'read' is " in found.sentence
 
 
+def test_a_subtask_whose_splits_are_idle_is_not_taken_for_one_that_is_behind() -> None:
+    tasks = (replace(CHAIN.tasks[0], parallelism=2), *CHAIN.tasks[1:])
+
+    def at(second: int) -> list[SubtaskMetrics]:
+        quiet, reading = (metrics(1, one, ["read"], 10 * second, 0.2 * second, 0.0, 0.8 * second) for one in (0, 1))
+        quiet.operators[0][1].watermark, reading.operators[0][1].watermark = 600_000, 4_200_000
+        reading.gate = GateStatistics(splits=1, slowest=("orders-1",))
+        return [replace(quiet, gate=GateStatistics(splits=1)), reading]
+
+    observed = Observed()
+    observed.see(replace(CHAIN, tasks=tasks), at(10), 10.0, 0)
+    assert why_slow(observed.see(replace(CHAIN, tasks=tasks), at(20), 20.0, 0)).kind == "fine"
+
+
 def test_event_time_that_stands_is_told_where_all_else_is_well() -> None:
     wait = EventTimeWait("window", 0, "read", 0, 7, 9, 1_000, None, ("orders-3",))
     found = reason(replace(CHAIN, event_time=(wait,)), (0.2, 0.0), (0.2, 0.0), (0.2, 0.0))

@@ -76,6 +76,27 @@ def test_a_restart_that_fails_again_and_again_has_its_first_error_and_the_newest
     assert after.to_dicts()[0]["last_cause"] == "server 99 is away: refused"
 
 
+def test_each_of_two_errors_that_read_alike_is_explained_by_itself() -> None:
+    log = RestartLog()
+    for attempt in (1, 2):
+        log.on_failure("a process died", [(0, 0)], Moment(float(attempt), 0), ((0, 0), attempt))
+    assert log.on_explained(((0, 0), 1), "a process died: out of memory")
+    assert log.on_explained(((0, 0), 2), "a process died: its node is gone")
+    (restart,) = log.to_dicts()
+    assert restart["cause"] == "a process died: out of memory"
+    assert restart["last_cause"] == "a process died: its node is gone"
+
+
+def test_what_is_known_late_of_an_error_does_not_replace_a_newer_one() -> None:
+    log = RestartLog()
+    log.begin(RestartKind.RESCALE, "rescale to 3", [(0, 0)], Moment(5.0, 0))
+    for attempt in (1, 2):
+        log.on_failure("a process died", [(0, 0)], Moment(5.0 + attempt, 0), ((0, 0), attempt))
+    assert log.on_explained(((0, 0), 1), "a process died: out of memory")
+    (restart,) = log.to_dicts()
+    assert (restart["cause"], restart["failures"], restart["last_cause"]) == ("rescale to 3", 2, "a process died")
+
+
 def test_rows_that_come_before_all_subtasks_run_are_the_first_ones() -> None:
     log = RestartLog()
     log.on_failure("a process died", [(0, 0), (0, 1)], Moment(5.0, 0))
