@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import ray
 
 from tests.console.conftest import Penstock
 
@@ -296,18 +298,21 @@ def test_what_functions_printed_is_shown_before_the_error_of_the_job(folder: Pat
 def test_an_attached_job_has_a_cluster_of_its_own_where_that_of_the_machine_refuses(
     folder: Path, jobs: Penstock
 ) -> None:
-    # The command has another home, so another token than the cluster that these tests run on.
+    # The command has another home, so another token than the cluster of these tests, which is the machine's to it.
     code = "from penstock.console.main import main; main()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "-p", "1", "numbers_flow.py:printing"],
-        cwd=folder,
-        env={**environment, "HOME": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as notes:
+        (Path(notes) / "ray").mkdir()
+        (Path(notes) / "ray" / "ray_current_cluster").write_text(ray.get_runtime_context().gcs_address)
+        done = subprocess.run(
+            [sys.executable, "-c", code, "run", "-p", "1", "numbers_flow.py:printing"],
+            cwd=folder,
+            env={**environment, "HOME": str(folder), "RAY_TMPDIR": notes},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
     assert (done.returncode, "1" in done.stdout) == (0, True), done.stderr
     (said,) = [line for line in done.stderr.splitlines() if "a cluster of its own" in line]
     assert "the Ray cluster at" in said
