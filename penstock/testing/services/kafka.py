@@ -7,6 +7,7 @@ until `stop`; time-outs and internal topics are sized for tests: small, quick, a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import time
@@ -272,7 +273,12 @@ class Kafka:
         try:
             await admin.start()
             new = NewTopic(topic, partitions, min(len(self.brokers), 3), topic_configs=settings)
-            answer = await admin.create_topics([new], timeout_ms=30_000)
+            answer = None
+            while answer is None:
+                # A broker that has just started may name none, and so no controller: aiokafka trips over that.
+                with contextlib.suppress(AttributeError):
+                    answer = await admin.create_topics([new], timeout_ms=30_000)
+                await asyncio.sleep(_ASK_EVERY)
             for name, code, *message in answer.topic_errors:
                 if code:
                     raise for_code(code)(f"topic {name}: {message}")
