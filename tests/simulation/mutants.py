@@ -377,10 +377,10 @@ MUTANTS = (
     ),
     Mutant("the manifest is written when all have acknowledged", _store_at_first, first_seed=2),
     Mutant("who was replaced completes nothing", _fence_nobody, rates=ZOMBIES, first_seed=7),
-    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=170),
+    Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=445),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS, first_seed=8),
     Mutant(
-        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 595
+        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 786
     ),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken, first_seed=22),
     Mutant("a source's position is not after its barrier", _shift_positions(1), first_seed=4),
@@ -392,7 +392,7 @@ MUTANTS = (
         "what was not uploaded is uploaded with the next checkpoint",
         _forget_failed_uploads,
         rates=STORAGE,
-        first_seed=134,
+        first_seed=197,
     ),
     Mutant("files that a checkpoint may refer to are kept", _pin_no_base, first_seed=2),
     Mutant("who had finished has finished", _forget_who_had_finished, rates=KILLS, first_seed=5),
