@@ -8,7 +8,7 @@ Within, bytes are known by their addresses: numba counts references to an array 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from penstock.connectors.copying import copy
 from penstock.connectors.json.kinds import BOOLEAN, NULL, NUMBER, TEXT
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
@@ -52,17 +53,8 @@ def _load(kind: types.Type, bits: int) -> Any:
     return intrinsic(at)
 
 
-def _store_word(context: Any, address: Any, word: Any) -> Any:
-    def store(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        builder.store(values[1], builder.inttoptr(values[0], ir.IntType(64).as_pointer()), align=1)
-        return context.get_dummy_value()
-
-    return types.none(types.uint64, types.uint64), store
-
-
 _word: Final[Callable[[np.uint64], np.uint64]] = _load(types.uint64, 64)
 _byte: Final[Callable[[np.uint64], np.uint8]] = _load(types.uint8, 8)
-_put: Final[Callable[[np.uint64, np.uint64], None]] = cast("Any", intrinsic(_store_word))
 
 
 @compile_cached
@@ -315,18 +307,9 @@ def match(
 
 @compile_cached
 def gather(data: _Bytes, first: _Places, offsets: _Places | npt.NDArray[np.int32], out: _Bytes) -> None:
-    """Puts the values that begin at `first` at `offsets` of `out`, which has `PADDING` bytes more than they take."""
+    """Puts the values that begin at `first` at `offsets` of `out`."""
     base, target = _U(data.ctypes.data), _U(out.ctypes.data)
-    limit = base + _U(len(data))
     for row in range(len(first)):
-        at, place = base + _U(first[row]), target + _U(offsets[row])
-        behind = target + _U(offsets[row + 1])
-        # Bytes behind a value are overwritten by the next one.
-        while place < behind and at + _U(8) <= limit:
-            _put(place, _word(at))
-            place += _U(8)
-            at += _U(8)
-        while place < behind:
-            out[place - target] = _byte(at)
-            place += _U(1)
-            at += _U(1)
+        size = offsets[row + 1] - offsets[row]
+        if size:
+            copy(target + _U(offsets[row]), base + _U(first[row]), _U(size))

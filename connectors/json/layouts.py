@@ -273,7 +273,7 @@ class _Values:
 
     def as_texts(self, kind: pa.DataType) -> pa.Array:
         """As texts, of `kind` where their offsets fit it."""
-        from penstock.connectors.json.kernel import PADDING, gather
+        from penstock.connectors.json.kernel import gather
 
         ends = np.cumsum(self.last - self.first)
         size = int(ends[-1])
@@ -281,7 +281,7 @@ class _Values:
         offsets = pa.allocate_buffer((len(self.first) + 1) * (4 if small else 8))
         bounds = np.frombuffer(offsets, np.int32 if small else np.int64)
         bounds[0], bounds[1:] = 0, ends
-        out = pa.allocate_buffer(size + PADDING)
+        out = pa.allocate_buffer(size)
         gather(self.data, self.first, bounds, np.frombuffer(out, np.uint8))
         buffers = [self._validity, offsets, out]
         return pa.Array.from_buffers(pa.string() if small else pa.large_string(), len(self.first), buffers)

@@ -293,7 +293,7 @@ def _use_kernels() -> None:
         index = KeyIndex()
         index.lookup(columns)
         index._compile()
-        index.lookup(columns)
+        index.remove(index.lookup(columns))
 
 
 _loader: Final = BesideLoader(_use_kernels)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from penstock.engine.errors import ConfigurationError
 from penstock.testing.services.kafka_metadata import registered_brokers
@@ -273,12 +273,7 @@ class Kafka:
         try:
             await admin.start()
             new = NewTopic(topic, partitions, min(len(self.brokers), 3), topic_configs=settings)
-            answer = None
-            while answer is None:
-                # A broker that has just started may name none, and so no controller: aiokafka trips over that.
-                with contextlib.suppress(AttributeError):
-                    answer = await admin.create_topics([new], timeout_ms=30_000)
-                await asyncio.sleep(_ASK_EVERY)
+            answer = await asyncio.wait_for(_created(admin, new), _REGISTRATION_SECONDS)
             for name, code, *message in answer.topic_errors:
                 if code:
                     raise for_code(code)(f"topic {name}: {message}")
@@ -300,6 +295,14 @@ class Kafka:
 
     def _listeners(self, kind: str) -> Iterator[str]:
         return (broker.addresses()[kind] for broker in self.brokers)
+
+
+async def _created(admin: Any, topic: Any) -> Any:
+    """What the brokers say; aiokafka trips over one that has just started and names none, and so no controller."""
+    while True:
+        with contextlib.suppress(AttributeError):
+            return await admin.create_topics([topic], timeout_ms=30_000)
+        await asyncio.sleep(_ASK_EVERY)
 
 
 async def _has_leaders(admin: object, topic: str, partitions: int) -> bool:
