@@ -12,6 +12,7 @@ import argparse
 import json
 import pickle
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,6 +35,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.config import DEFAULTS
 from penstock.engine.elements import Batch
 from penstock.engine.exchange.outputs import Message
+from penstock.engine.state.keys.loading import LOADING_THREAD
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
 from perf.generators import LINE_PATTERN, Pool, log_lines, uniform_keys, values
@@ -119,10 +121,18 @@ def count_job(job: ReferenceJob) -> Counted:
     try:
         # What is compiled and imported for the first rows of this process must not be in either.
         _run(job, min(job.rows, _WARM_UP_ROWS))
+        _await_loading()
         half = _count_run(job, job.rows)
         return _count_run(job, 2 * job.rows).of_a_million(half, job.rows)
     finally:
         pa.set_cpu_count(threads)
+
+
+def _await_loading() -> None:
+    """Wait for what a job has begun to load beside itself: one that is counted would turn to it at any of its rows."""
+    for thread in threading.enumerate():
+        if thread.name == LOADING_THREAD:
+            thread.join()
 
 
 def _count_run(job: ReferenceJob, rows: int) -> Counted:

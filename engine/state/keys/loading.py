@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
+
+LOADING_THREAD: Final = "load-compiled"
+"""The name of the threads in which something is loaded."""
 
 
 class BesideLoader:
@@ -38,7 +42,7 @@ class BesideLoader:
         if self._thread is None:
             self.is_loading = True
             # No daemon: a process that ends waits for it, and is not left within an import.
-            self._thread = threading.Thread(target=self._run, name="load-compiled")
+            self._thread = threading.Thread(target=self._run, name=LOADING_THREAD)
             self._thread.start()
 
     def _run(self) -> None:
