@@ -19,7 +19,7 @@ from penstock.engine.compiled.kinds import FLOAT, INT, TEXT, HeldTime, Kind, Opa
 from penstock.engine.compiled.sources import outer_names, source_of
 from penstock.engine.compiled.translation import Translator, without_docstring
 from penstock.engine.errors import GraphError, nearest
-from penstock.engine.rows import fits
+from penstock.engine.python_values import fits
 from penstock.engine.state.descriptors import AggregateFunction
 from penstock.engine.texts import function_name
 

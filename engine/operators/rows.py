@@ -6,7 +6,7 @@ becomes a `UserCodeError` with the row, and what it returns wrongly a `ResultErr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,7 +18,8 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, ResultError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.rows import ColumnConverter, RowConverter, batch_rows
+from penstock.engine.row_buffer import RowBuffer
+from penstock.engine.rows import ColumnConverter, batch_columns, batch_rows, rows_of
 from penstock.engine.texts import function_name
 
 if TYPE_CHECKING:
@@ -199,19 +200,18 @@ class _RowOperator(Operator):
         self._context = context
         self._where = f"operator {context.operator!r}, subtask {context.subtask}"
 
-    def _rows(self, batch: Batch) -> list[Row]:
-        return batch_rows(batch.data, self._where)
+    def _rows(self, batch: Batch) -> Iterator[Row]:
+        """Each is made when it is asked for."""
+        return rows_of(batch.data.schema.names, batch_columns(batch.data, self._where))
 
-    def _call(self, function: Callable[[Row], Any], rows: list[Row]) -> list[Any]:
-        results: list[Any] = []
-        append = results.append
+    def _call(self, function: Callable[[Row], Any], rows: Iterable[Row], take: Callable[[Any], None]) -> None:
+        """Let `take` have what the function makes of each row."""
         row: Row = {}
         try:
             for row in rows:
-                append(function(row))
+                take(function(row))
         except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
-        return results
 
 
 class RowMapOperator(_RowOperator):
@@ -223,11 +223,12 @@ class RowMapOperator(_RowOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._converter = RowConverter(self._schema, self._where)
+        self._gathered = RowBuffer(self._schema, self._where)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        results = self._call(self._function, self._rows(batch))
-        out.collect(batch.with_data(self._converter.convert(results)))
+        self._gathered.clear()
+        self._call(self._function, self._rows(batch), self._gathered.add)
+        out.collect(batch.with_data(self._gathered.take()))
 
 
 class RowFlatMapOperator(_RowOperator):
@@ -239,16 +240,17 @@ class RowFlatMapOperator(_RowOperator):
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._converter = RowConverter(self._schema, self._where)
+        self._gathered = RowBuffer(self._schema, self._where)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        results, counts = self._expand(self._rows(batch))
-        if not results:
+        ends = self._expand(self._rows(batch))
+        if not len(self._gathered):
             return
-        data = self._converter.convert(results)
+        data = self._gathered.take()
         if batch.timestamps is None and batch.kinds is None:
             out.collect(Batch(data))
             return
+        counts = np.diff(ends, prepend=0)
         out.collect(
             Batch(
                 data,
@@ -257,23 +259,25 @@ class RowFlatMapOperator(_RowOperator):
             )
         )
 
-    def _expand(self, rows: list[Row]) -> tuple[list[Mapping[str, Any]], list[int]]:
-        """The function's rows, and how many each row of the input has of them."""
-        function = self._function
-        results: list[Mapping[str, Any]] = []
-        counts: list[int] = []
+    def _expand(self, rows: Iterable[Row]) -> list[int]:
+        """Gather the function's rows; gives how many there were behind each row of the input."""
+        self._gathered.clear()
+        function, add = self._function, self._gathered.add
+        ends: list[int] = []
+        count = 0
         row: Row = {}
         try:
             for row in rows:
                 made = function(row)
                 if type(made) is not list:
                     self._check_iterable(made, row)
-                before = len(results)
-                results.extend(made)
-                counts.append(len(results) - before)
+                for result in made:
+                    add(result)
+                    count += 1
+                ends.append(count)
         except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
-        return results, counts
+        return ends
 
     def _check_iterable(self, made: object, row: Row) -> None:
         if isinstance(made, (Mapping, str, bytes)) or not isinstance(made, Iterable):
@@ -297,7 +301,7 @@ class RowFilterOperator(_RowOperator):
         elif any(kept):
             out.collect(batch.filter(pa.array(kept, pa.bool_())))
 
-    def _keep(self, rows: list[Row]) -> list[bool]:
+    def _keep(self, rows: Iterable[Row]) -> list[bool]:
         function = self._function
         kept: list[bool] = []
         row: Row = {}
@@ -343,8 +347,10 @@ class RowColumnsOperator(_RowOperator):
             if isinstance(part, tuple):
                 column, converter = part
                 # Fresh rows for each function: what one does to them must not be seen by the next.
-                rows = self._rows(batch)
-                array = converter.convert(self._call(column.function, rows), rows)
+                rows = batch_rows(batch.data, self._where)
+                values: list[Any] = []
+                self._call(column.function, rows, values.append)
+                array = converter.convert(values, rows)
                 computed.append((converter.field, array))
             else:
                 data = part.apply(batch).data

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.rows import fitting_array
+from penstock.engine.python_values import fitting_array
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 

@@ -19,10 +19,9 @@ from penstock.engine.operators.functions.element_context import (
     ReadingContext,
     WritingContext,
 )
-from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
+from penstock.engine.operators.functions.function_operator import FunctionOperator, rows_and_keys
 from penstock.engine.operators.functions.user_functions import check_function, refuse_keyed
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.rows import batch_rows
 from penstock.engine.state.descriptors import MapStateDescriptor
 from penstock.engine.state.operator_state import ReadOnlyMapState
 from penstock.engine.texts import function_name
@@ -94,12 +93,11 @@ class BroadcastProcessOperator(FunctionOperator):
         return element
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        rows = batch_rows(batch.data, self._context.where)
+        names = () if input_index else self._keys
+        rows, keys = rows_and_keys(batch.data, names, self._context.where)
         if input_index:
             self._process_rows(self._function.process_broadcast_element, self._writing, batch, None, rows, out)
             return
-        keys = None
-        if self._keys:
-            self._bind(0, batch.data.schema, self._keys)
-            keys = key_values(rows, self._keys)
+        if names:
+            self._bind(0, batch.data.schema, names)
         self._process_rows(self._function.process_element, self._element, batch, keys, rows, out)

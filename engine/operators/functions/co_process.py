@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from penstock.engine.elements import Batch
 from penstock.engine.functions import CoProcessFunction, KeyedCoProcessFunction
 from penstock.engine.operators.base import Collector, Operator, SchemaOrUnknown
-from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
+from penstock.engine.operators.functions.function_operator import FunctionOperator, rows_and_keys
 from penstock.engine.operators.functions.user_functions import check_function, refuse_keyed
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.rows import batch_rows
 from penstock.engine.texts import function_name
 
 _METHODS = ("process_element1", "process_element2")
@@ -71,11 +70,9 @@ class CoProcessOperator(FunctionOperator):
         self._input_keys = plan.keys
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        rows = batch_rows(batch.data, self._context.where)
         names = self._input_keys[input_index]
-        keys = None
+        rows, keys = rows_and_keys(batch.data, names, self._context.where)
         if names:
             self._bind(input_index, batch.data.schema, names)
-            keys = key_values(rows, names)
         method = self._function.process_element2 if input_index else self._function.process_element1
         self._process_rows(method, self._element, batch, keys, rows, out)

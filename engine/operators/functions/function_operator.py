@@ -25,12 +25,12 @@ from penstock.engine.operators.functions.row_results import (
     USUAL,
     SideOutputs,
     checked_rows,
-    owned_row,
     unknown_timestamp,
 )
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
-from penstock.engine.rows import RowConverter
+from penstock.engine.row_buffer import RowBuffer
+from penstock.engine.rows import batch_columns, rows_of
 from penstock.engine.state.backend import Key, KeyedStateBackend, Namespace
 from penstock.engine.state.backends import create_backend
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
@@ -68,7 +68,7 @@ class FunctionOperator(Operator):
         restored = EMPTY_SNAPSHOT if context.restored is None else context.restored
         self._operator_state = OperatorState(context.where, restored.tables, context.subtask)
         self._runtime = FunctionRuntime(context, self._services, self._operator_state)
-        self._converter = RowConverter(self._schema, context.where)
+        self._gathered = RowBuffer(self._schema, context.where)
         self._sides = SideOutputs(context, self._timed)
         self._element = self._create_element(context)
         self._function = create_function(self._given, context)
@@ -95,7 +95,7 @@ class FunctionOperator(Operator):
         element: ElementContext,
         batch: Batch,
         keys: Sequence[Key] | None,
-        rows: list[Row],
+        rows: Iterable[Row],
         out: Collector,
     ) -> None:
         """Call `method` with each row, and emit what it gives.
@@ -107,15 +107,16 @@ class FunctionOperator(Operator):
             rows: the batch's rows.
         """
         timestamps = batch.timestamps if self._timed else None
-        times = None if timestamps is None else timestamps.to_numpy().tolist()
+        clock = repeat(None) if timestamps is None else timestamps.to_numpy().tolist()
         if keys is None and self._services is not None:
             self._services.backend.clear_current_key()
         set_key = _ignore if keys is None else self._keyed.backend.set_current_key
-        endless = repeat(NO_KEY) if keys is None else keys, repeat(None) if times is None else times
-        for results, first, ends in self._call(method, element, zip(rows, *endless, strict=False), set_key):
+        given = zip(rows, repeat(NO_KEY) if keys is None else keys, clock, strict=False)
+        for first, ends in self._call(method, element, given, set_key):
             self._sides.flush()
-            if results:
-                self._emit(results, self._times_of(timestamps, first, ends), out)
+            if len(self._gathered):
+                times = self._times_of(timestamps, first, ends)
+                out.collect(Batch(self._gathered.take(), times))
 
     def _call(
         self,
@@ -123,18 +124,18 @@ class FunctionOperator(Operator):
         element: ElementContext,
         rows: Iterable[tuple[Row, Any, int | None]],
         set_key: Callable[[Any], None],
-    ) -> Iterator[tuple[list[Any], int, list[int]]]:
-        """The results for rows with their keys and timestamps, as many at a time as a batch may hold.
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Gather the results for rows with their keys and timestamps, as many at a time as a batch may hold.
 
         Whatever the caller does with them raises there, and is not taken for an error of the user's.
 
         Yields:
-            results, the index of the row that the first ones come from, and how many results there were behind each row
-            from there on. The lists are used again.
+            the index of the row that the first of the results come from, and how many there were behind each row from
+            there on. The list is used again.
         """
-        results: list[Any] = []
+        self._gathered.clear()
         ends: list[int] = []
-        append, count, full_sides = results.append, ends.append, self._sides.full
+        add, count, full_sides = self._gathered.add, ends.append, self._sides.full
         first = 0
         room = limit = self._context.config.max_batch_rows
         row: Row = {}
@@ -146,26 +147,24 @@ class FunctionOperator(Operator):
                 made = method(row, element)
                 if made is not None:
                     for result in made if type(made) in USUAL else self._checked(made, method):
-                        append(owned_row(result))
+                        add(result)
                         room -= 1
                         if not room:
                             count(limit)
-                            yield results, first, ends
+                            yield first, ends
                             # The next results may be of this row too.
                             first += len(ends) - 1
                             room = limit
-                            results.clear()
                             ends.clear()
                 count(limit - room)
                 if full_sides:
-                    yield results, first, ends
+                    yield first, ends
                     first += len(ends)
                     room = limit
-                    results.clear()
                     ends.clear()
         except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
-        yield results, first, ends
+        yield first, ends
 
     def _checked(self, made: Any, method: Callable[..., Any]) -> Iterable[Any]:
         return checked_rows(made, method.__name__, self._context.where)
@@ -179,9 +178,6 @@ class FunctionOperator(Operator):
         counts = np.diff(ends, prepend=0)
         of_rows = timestamps.slice(first, len(ends))
         return of_rows if (counts == 1).all() else pa.array(np.repeat(of_rows.to_numpy(), counts))
-
-    def _emit(self, results: list[Any], timestamps: pa.Int64Array | None, out: Collector) -> None:
-        out.collect(Batch(self._converter.convert(results), timestamps))
 
     # Keys
 
@@ -218,19 +214,21 @@ class FunctionOperator(Operator):
     def _fire(self, due: _Due, is_event_time: bool, out: Collector) -> None:
         """Call `on_timer` for each timer that is due, and emit what they give."""
         self._element.is_event_time = is_event_time
-        for results, times in self._call_timers(due):
+        for times in self._call_timers(due):
             self._sides.flush()
-            if results:
-                self._emit(results, pa.array(times, pa.int64()) if self._timed else None, out)
+            if times:
+                out.collect(Batch(self._gathered.take(), pa.array(times, pa.int64()) if self._timed else None))
 
-    def _call_timers(self, due: _Due) -> Iterator[tuple[list[Any], list[int]]]:
-        """The results of timers and their timestamps, as many at a time as a batch may hold; the lists are used again.
+    def _call_timers(self, due: _Due) -> Iterator[list[int]]:
+        """Gather the results of timers, as many at a time as a batch may hold; gives their timestamps in a list that
+        is used again.
 
         Whatever the caller does with them raises there, and is not taken for an error of the user's.
         """
         element, set_key, full_sides = self._element, self._keyed.backend.set_current_key, self._sides.full
         limit = self._context.config.max_batch_rows
-        results: list[Any] = []
+        self._gathered.clear()
+        add = self._gathered.add
         times: list[int] = []
         for time, key, _ in due:
             set_key(key)
@@ -240,19 +238,17 @@ class FunctionOperator(Operator):
                 made = self._function.on_timer(time, element)
                 if made is not None:
                     for result in made if type(made) in USUAL else self._checked(made, self._function.on_timer):
-                        results.append(owned_row(result))
+                        add(result)
                         times.append(time)
-                        if len(results) >= limit:
-                            yield results, times
-                            results.clear()
+                        if len(times) >= limit:
+                            yield times
                             times.clear()
             except USER_FAILURES as error:
                 raise self._context.user_code_error(error, _Timer(time, key)) from error
             if full_sides:
-                yield results, times
-                results.clear()
+                yield times
                 times.clear()
-        yield results, times
+        yield times
 
     # State
 
@@ -325,9 +321,21 @@ def _ignore(key: Any) -> None:
     """Sets the key where there is none."""
 
 
+def rows_and_keys(data: pa.RecordBatch, names: Sequence[str], where: str) -> tuple[Iterator[Row], Sequence[Key] | None]:
+    """The rows of a batch, each made when it is asked for, and the key of each, as users see it.
+
+    Args:
+        names: the key columns; where there are none, there are no keys.
+    """
+    columns = batch_columns(data, where)
+    rows = rows_of(data.schema.names, columns)
+    return rows, _keys([columns[data.schema.get_field_index(name)] for name in names]) if names else None
+
+
 def key_values(rows: list[Row], names: Sequence[str]) -> list[Key]:
     """The key of each row, as users see it; taken before the rows are handed out to be changed."""
-    if len(names) == 1:
-        name = names[0]
-        return [row[name] for row in rows]
-    return list(zip(*([row[name] for row in rows] for name in names), strict=True))
+    return _keys([[row[name] for row in rows] for name in names])
+
+
+def _keys(columns: Sequence[list[Any]]) -> list[Key]:
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

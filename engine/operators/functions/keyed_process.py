@@ -19,7 +19,7 @@ from penstock.engine.functions import KeyedBatch, KeyedProcessFunction
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.batches import BatchSummary, ResultColumns
 from penstock.engine.operators.functions.element_context import NO_KEY
-from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values
+from penstock.engine.operators.functions.function_operator import FunctionOperator, key_values, rows_and_keys
 from penstock.engine.operators.functions.user_functions import check_function, implements
 from penstock.engine.operators.keyed import backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
@@ -87,8 +87,7 @@ class KeyedProcessOperator(FunctionOperator):
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         self._bind(input_index, batch.data.schema, self._keys)
-        rows = batch_rows(batch.data, self._context.where)
-        keys = key_values(rows, self._keys)
+        rows, keys = rows_and_keys(batch.data, self._keys, self._context.where)
         self._process_rows(self._function.process_element, self._element, batch, keys, rows, out)
 
 

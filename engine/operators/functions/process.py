@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from penstock.engine.elements import Batch
 from penstock.engine.functions import ProcessFunction
 from penstock.engine.operators.base import Collector, Operator, SchemaOrUnknown
-from penstock.engine.operators.functions.function_operator import FunctionOperator
+from penstock.engine.operators.functions.function_operator import FunctionOperator, rows_and_keys
 from penstock.engine.operators.functions.user_functions import check_function
 from penstock.engine.operators.spec import OperatorSpec
-from penstock.engine.rows import batch_rows
 from penstock.engine.texts import function_name
 
 
@@ -52,5 +51,5 @@ class ProcessOperator(FunctionOperator):
     """Calls `process_element` with each row."""
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        rows = batch_rows(batch.data, self._context.where)
-        self._process_rows(self._function.process_element, self._element, batch, None, rows, out)
+        rows, keys = rows_and_keys(batch.data, (), self._context.where)
+        self._process_rows(self._function.process_element, self._element, batch, keys, rows, out)

@@ -1,16 +1,12 @@
-"""The rows that functions give back or emit to side outputs, until they become record batches.
+"""What functions give back, looked at, and the rows that they emit to side outputs, until they become record batches.
 
-The operators of process functions use it. It guarantees that a row is emitted as it was when the function gave it,
-whatever the function does to its own objects afterwards: results do not depend on how rows are cut into batches.
+The operators of process functions use it. Rows go through a `RowBuffer`, which keeps them as they were when they came.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from types import GeneratorType
 from typing import Any, Final
 
@@ -18,33 +14,12 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, RecordError, ResultError
-from penstock.engine.functions import OutputTag, Row
+from penstock.engine.functions import OutputTag
 from penstock.engine.operators.base import OperatorContext
-from penstock.engine.rows import RowConverter
+from penstock.engine.row_buffer import RowBuffer
 
 USUAL: Final = frozenset({GeneratorType, list, tuple})
 """What functions give rows in; anything else is looked at by `checked_rows`."""
-_UNCHANGEABLE: Final = frozenset(
-    {bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, type(None)},
-)
-# Looked up once and not for each row, of which there are many.
-_are_unchangeable: Final = _UNCHANGEABLE.issuperset
-
-
-def owned_row(row: Any) -> Any:
-    """A copy that the function cannot reach: it may well keep using the dict, in its state for example.
-
-    What is no mapping is given back as it is; the conversion refuses it.
-    """
-    if row.__class__ is dict:
-        own = row.copy()
-    elif isinstance(row, Mapping):
-        own = dict(row)
-    else:
-        return row
-    if _are_unchangeable(map(type, own.values())):
-        return own
-    return {name: value if type(value) in _UNCHANGEABLE else copy.deepcopy(value) for name, value in own.items()}
 
 
 def checked_rows(made: Any, method: str, where: str) -> Iterable[Any]:
@@ -63,11 +38,10 @@ def checked_rows(made: Any, method: str, where: str) -> Iterable[Any]:
 
 @dataclass(slots=True)
 class _Buffer:
-    """Rows of one side output and their timestamps, the types that they have had so far, and the last tag."""
+    """Rows of one side output and their timestamps, and the last tag."""
 
-    converter: RowConverter
+    rows: RowBuffer
     tag: OutputTag
-    rows: list[Row] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
 
 
@@ -104,7 +78,7 @@ class SideOutputs:
             return
         buffer = self._buffers.get(tag.name)
         if buffer is None:
-            buffer = self._buffers[tag.name] = _Buffer(self._converter(tag), tag)
+            buffer = self._buffers[tag.name] = _Buffer(self._rows(tag), tag)
         elif tag is not buffer.tag:
             self._check_same(tag, buffer.tag.schema, "emitted to before")
             buffer.tag = tag
@@ -112,7 +86,7 @@ class SideOutputs:
             if timestamp is None:
                 raise unknown_timestamp(self._context.where)
             buffer.times.append(timestamp)
-        buffer.rows.append(owned_row(row))
+        buffer.rows.add(row)
         self._waiting = True
         if len(buffer.rows) >= self._limit:
             self.full.append(tag.name)
@@ -130,12 +104,12 @@ class SideOutputs:
             part = None if timestamps is None else timestamps.slice(start, self._limit)
             self._context.emit_side(tag.name, Batch(data.slice(start, self._limit), part))
 
-    def _converter(self, tag: OutputTag) -> RowConverter:
+    def _rows(self, tag: OutputTag) -> RowBuffer:
         """For the columns that the tag or, where it has none, the reader of the side output declares."""
         read = self._context.side_schemas.get(tag.name)
         self._check_same(tag, read, "read")
         schema = read if tag.schema is None else tag.schema
-        return RowConverter(schema, f"{self._context.where}, side output {tag.name!r}")
+        return RowBuffer(schema, f"{self._context.where}, side output {tag.name!r}")
 
     def _check_same(self, tag: OutputTag, other: pa.Schema | None, how: str) -> None:
         if tag.schema is not None and other is not None and tag.schema != other:
@@ -151,12 +125,13 @@ class SideOutputs:
         self._waiting = False
         self.full.clear()
         for tag, buffer in self._buffers.items():
-            rows, buffer.rows = buffer.rows, []
+            if not len(buffer.rows):
+                continue
+            data = buffer.rows.take()
             times, buffer.times = buffer.times, []
-            for begin in range(0, len(rows), self._limit):
-                data = buffer.converter.convert(rows[begin : begin + self._limit])
-                part = pa.array(times[begin : begin + self._limit], pa.int64()) if self._timed else None
-                self._context.emit_side(tag, Batch(data, part))
+            whole = Batch(data, pa.array(times, pa.int64()) if self._timed else None)
+            for begin in range(0, data.num_rows, self._limit):
+                self._context.emit_side(tag, whole.slice(begin, self._limit))
 
 
 def _shown(schema: pa.Schema) -> str:

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import USER_FAILURES, Collector, OperatorContext, SchemaOrUnknown
-from penstock.engine.operators.functions.row_results import USUAL, SideOutputs, checked_rows, owned_row
+from penstock.engine.operators.functions.row_results import USUAL, SideOutputs, checked_rows
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.patterns.functions import PatternProcessFunction, SelectFunction
 from penstock.engine.patterns.partial import Match
+from penstock.engine.row_buffer import owned_row
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key
 

@@ -29,7 +29,8 @@ from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.grouped_window import Grouped, GroupedWindowOperator, check_windows
 from penstock.engine.operators.windows.window import FiredTimer, WindowOperatorSpec
 from penstock.engine.operators.windows.window_contents import RowContents
-from penstock.engine.rows import batch_rows, fits
+from penstock.engine.python_values import fits
+from penstock.engine.rows import batch_rows
 from penstock.engine.state.backend import Key
 from penstock.engine.texts import function_name
 from penstock.engine.windows.windows import TimeWindow

@@ -17,10 +17,11 @@ from penstock.engine.aggregates.scalar_forms import Accumulators
 from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.functions import ProcessWindowFunction
 from penstock.engine.operators.base import Collector, SchemaOrUnknown
-from penstock.engine.operators.functions.row_results import USUAL, checked_rows, owned_row
+from penstock.engine.operators.functions.row_results import USUAL, checked_rows
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
 from penstock.engine.operators.windows.window_context import FiringContext
 from penstock.engine.operators.windows.window_folds import Fold, NamedFold
+from penstock.engine.row_buffer import owned_row
 from penstock.engine.rows import RowConverter
 from penstock.engine.state.backend import Key
 from penstock.engine.windows.windows import TimeWindow
