@@ -20,9 +20,10 @@ from typing import Any, Final
 
 import ray
 from ray.util import get_placement_group
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from penstock.actors.groups import remove_group
 from penstock.engine.errors import NoRoomError
 
 _AT_ONCE_SECONDS: Final = 1.0
@@ -88,7 +89,7 @@ class Slots:
         """
         kept = self.kept(bundles)
         for slot in self._slots[kept:]:
-            remove_placement_group(slot.group)
+            remove_group(slot.group)
         del self._slots[kept:]
         for bundle in bundles[kept:]:
             self._slots.append(self._new(bundle, ()))
@@ -97,7 +98,7 @@ class Slots:
         except BaseException:
             # Groups that are left would take room as soon as there is some, and count as slots that are there.
             for slot in self._slots[kept:]:
-                remove_placement_group(slot.group)
+                remove_group(slot.group)
             del self._slots[kept:]
             raise
 
@@ -134,14 +135,14 @@ class Slots:
     def move(self) -> None:
         """Take the others that were found; what still runs in the slots that they replace is killed."""
         for slot, other in self._others.items():
-            remove_placement_group(self._slots[slot].group)
+            remove_group(self._slots[slot].group)
             self._slots[slot] = other
         self._others = {}
 
     def drop_others(self) -> None:
         """Give back the others that were found."""
         while self._others:
-            remove_placement_group(self._others.popitem()[1].group)
+            remove_group(self._others.popitem()[1].group)
 
     def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
         """How many slots, the first ones, `resize` would keep."""
@@ -212,7 +213,7 @@ class Slots:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
         finally:
-            remove_placement_group(group)
+            remove_group(group)
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
         """Where an actor of slot number `slot` is placed: in the other one, where it is about to move there."""
@@ -226,7 +227,7 @@ class Slots:
         """Give all slots back; Ray kills what still runs in them."""
         self.drop_others()
         for slot in self._slots:
-            remove_placement_group(slot.group)
+            remove_group(slot.group)
         self._slots.clear()
 
 
@@ -236,7 +237,7 @@ def remove_slots(job_id: str) -> None:
         if str(group["name"]).startswith(_prefix(job_id)) and group["state"] != "REMOVED":
             # Ray may have removed it since, as its creator has died.
             with contextlib.suppress(ValueError):
-                remove_placement_group(get_placement_group(group["name"]))
+                remove_group(get_placement_group(group["name"]))
 
 
 def _prefix(job_id: str) -> str:

@@ -299,7 +299,11 @@ def test_an_attached_job_has_a_cluster_of_its_own_where_that_of_the_machine_refu
     folder: Path, jobs: Penstock
 ) -> None:
     # The command has another home, so another token than the cluster of these tests, which is the machine's to it.
-    code = "from penstock.console.main import main; main()"
+    # Other clusters of the machine, which other tests have started, are none of its business.
+    code = (
+        "import functools; from ray._private import services; services.find_gcs_addresses = functools.cache(set); "
+        "from penstock.console.main import main; main()"
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as notes:
         (Path(notes) / "ray").mkdir()

@@ -267,16 +267,12 @@ class Kafka:
 
     async def _create_topic(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
         from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-        from aiokafka.errors import for_code
 
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
         try:
             await admin.start()
             new = NewTopic(topic, partitions, min(len(self.brokers), 3), topic_configs=settings)
-            answer = await asyncio.wait_for(_created(admin, new), _REGISTRATION_SECONDS)
-            for name, code, *message in answer.topic_errors:
-                if code:
-                    raise for_code(code)(f"topic {name}: {message}")
+            await asyncio.wait_for(_created(admin, new), _REGISTRATION_SECONDS)
             while not await _has_leaders(admin, topic, partitions):
                 await asyncio.sleep(_ASK_EVERY)
         finally:
@@ -297,11 +293,26 @@ class Kafka:
         return (broker.addresses()[kind] for broker in self.brokers)
 
 
-async def _created(admin: Any, topic: Any) -> Any:
-    """What the brokers say; aiokafka trips over one that has just started and names none, and so no controller."""
+async def _created(admin: Any, topic: Any) -> None:
+    """Make the topic, once brokers that have just started take part.
+
+    aiokafka trips over one that names none yet, and so no controller; a controller has no use for those that it has not
+    heard of ("fenced").
+
+    Raises:
+        aiokafka.errors.KafkaError: the brokers refuse.
+    """
+    from aiokafka.errors import InvalidReplicationFactorError, for_code
+
     while True:
         with contextlib.suppress(AttributeError):
-            return await admin.create_topics([topic], timeout_ms=30_000)
+            answer = await admin.create_topics([topic], timeout_ms=30_000)
+            ((name, code, *message),) = answer.topic_errors
+            if not code:
+                return
+            error = for_code(code)(f"topic {name}: {message}")
+            if not isinstance(error, InvalidReplicationFactorError):
+                raise error
         await asyncio.sleep(_ASK_EVERY)
 
 
