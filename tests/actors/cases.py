@@ -37,7 +37,7 @@ class Cases:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module],
                 cwd=Path(__file__).parents[2],
-                env={**os.environ, "RAY_TMPDIR": self._notes.name},
+                env={**_own_environment(), "RAY_TMPDIR": self._notes.name},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -76,3 +76,8 @@ class Cases:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_END_SECONDS)
             os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _own_environment() -> dict[str, str]:
+    """Without what Ray has written there for the cluster of this process, such as that it takes tokens."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
