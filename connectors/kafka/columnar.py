@@ -1,8 +1,8 @@
 """The one file around what aiokafka 0.14 keeps to itself: fetched batches as Arrow arrays, without an object a record.
 
 `consumer` asks `open_fetch` for the way to fetch that fits the installed aiokafka; any version but 0.14 goes through
-`getmany()` and gives the same records, slower. CRC, decompression, the list of aborted producers and control batches
-stay the library's; what is read here is the body of batches of message format 2.
+`getmany()` and gives the same records, slower. Decompression, the list of aborted producers and control batches stay
+the library's; what is read here is the body of batches of message format 2, and its checksum.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ _LENGTH_COUNTS_FROM: Final = 12
 _MAGIC_AT: Final = 16
 _COUNT_AT: Final = 57
 _RECORDS_AT: Final = 61
+_CHECKSUM: Final = struct.Struct(">I")
+_CHECKSUM_AT: Final = 17
+_CHECKED_FROM: Final = 21
 _FORMAT: Final = 2
 
 
@@ -307,7 +310,7 @@ class FetchedBatches(Fetched):
         unread = self._unread
         for bounds in _batches(self._raw):
             batch = unread._records.next_batch()
-            if unread._check_crcs and not batch.validate_crc():
+            if unread._check_crcs and not self._is_whole(bounds, batch):
                 raise CorruptRecordException(f"the checksum of the batch at offset {batch.base_offset} is wrong")
             if unread._isolation_level == READ_COMMITTED:
                 unread._consume_aborted_up_to(batch.base_offset)
@@ -317,6 +320,17 @@ class FetchedBatches(Fetched):
                     continue
             if not batch.is_control_batch:
                 yield bounds, batch
+
+    def _is_whole(self, bounds: tuple[int, int], batch: Any) -> bool:
+        """Whether the batch has the checksum that it names."""
+        from penstock.connectors.kafka.crc32c_kernel import HAS_INSTRUCTION, crc32c
+
+        if not HAS_INSTRUCTION:
+            return bool(batch.validate_crc())
+        begin, end = bounds
+        checked = np.frombuffer(self._raw, np.uint8, end - begin - _CHECKED_FROM, begin + _CHECKED_FROM)
+        named: int = _CHECKSUM.unpack_from(self._raw, begin + _CHECKSUM_AT)[0]
+        return crc32c(checked) == named
 
     def _body(self, bounds: tuple[int, int], batch: Any) -> _Body:
         begin, end = bounds
@@ -417,15 +431,14 @@ def _gathered(
 
     nulls = int((lengths < 0).sum())
     # Pieces do not overlap, but the lengths of nulls are -1.
-    data = np.empty(int(lengths.sum()) + nulls, np.uint8)
-    offsets = np.empty(len(lengths) + 1, np.int64)
-    offsets[0] = 0
+    # Arrow's memory has been used before: that of numpy is new, and zeroed page by page as it is written.
+    data, offsets = pa.allocate_buffer(int(lengths.sum()) + nulls), pa.allocate_buffer(8 * (len(lengths) + 1))
+    bytes_, bounds = np.frombuffer(data, np.uint8), np.frombuffer(offsets, np.int64)
+    bounds[0] = 0
     for body, begin, end in zip(bodies, ends, ends[1:], strict=False):
-        gather(body.data, begins[begin:end], lengths[begin:end], data, offsets[begin : end + 1])
+        gather(body.data, begins[begin:end], lengths[begin:end], bytes_, bounds[begin : end + 1])
     valid = pa.py_buffer(np.packbits(lengths >= 0, bitorder="little")) if nulls else None
-    return pa.Array.from_buffers(
-        pa.large_binary(), len(lengths), [valid, pa.py_buffer(offsets), pa.py_buffer(data)], nulls
-    )
+    return pa.Array.from_buffers(pa.large_binary(), len(lengths), [valid, offsets, data], nulls)
 
 
 def _headers(bodies: Sequence[_Body], ends: Sequence[int], records: npt.NDArray[np.int64]) -> pa.ListArray:

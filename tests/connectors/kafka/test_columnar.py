@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from aiokafka import codec
@@ -7,6 +8,7 @@ from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.connectors.kafka import crc32c_kernel
 from penstock.connectors.kafka.columnar import FetchedBatches, Records, records_of
 from tests.connectors.kafka.batches import ATTRIBUTES_AT, LOG_APPEND_TIME, batch, marker, unread
 from tests.draws import drawn
@@ -84,7 +86,18 @@ def test_records_of_the_same_producer_behind_an_abort_are_given() -> None:
     assert columnar(raw, 0, [(7, 0)]).values.to_pylist() == [b"b"]
 
 
-def test_a_flipped_bit_is_found() -> None:
+@given(st.binary(max_size=200), st.integers(0, 9))
+def test_the_checksum_is_the_librarys(data: bytes, begin: int) -> None:
+    from aiokafka.record.util import calc_crc32c
+
+    part = data[begin:]
+    if crc32c_kernel.HAS_INSTRUCTION:
+        assert crc32c_kernel.crc32c(np.frombuffer(data, np.uint8)[begin:]) == calc_crc32c(part)
+
+
+@pytest.mark.parametrize("by_instruction", [crc32c_kernel.HAS_INSTRUCTION, False])
+def test_a_flipped_bit_is_found(by_instruction: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crc32c_kernel, "HAS_INSTRUCTION", by_instruction)
     raw = bytearray(batch([(1, None, b"abc", [])], 4))
     raw[-2] ^= 1
     with pytest.raises(CorruptRecordException, match="checksum of the batch at offset 4"):
