@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.connectors.kafka.columnar import FetchedBatches, Records, records_of
+from penstock.connectors.kafka.fetched import Records, records_of
+from penstock.connectors.kafka.record_batches import FetchedBatches
 
 _FETCH_BYTES: Final = 1 << 20
 """`max_partition_fetch_bytes` by default."""

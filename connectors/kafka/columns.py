@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.kafka.columnar import HEADER_TYPE, HEADERS_TYPE
+from penstock.connectors.kafka.fetched import HEADER_TYPE, HEADERS_TYPE
 from penstock.engine.errors import ColumnTypeError, RecordError
 
 _TEXTS: Final = (pa.string(), pa.large_string())

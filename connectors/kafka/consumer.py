@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.connectors.kafka.client_log import installed
-from penstock.connectors.kafka.columnar import Fetch, Fetched, PartitionFetchError, forbidden_topics, open_fetch
+from penstock.connectors.kafka.columnar import Fetch, forbidden_topics, open_fetch
 from penstock.connectors.kafka.connection import (
     CONNECT_SECONDS,
     EventLoopThread,
@@ -25,6 +25,7 @@ from penstock.connectors.kafka.connection import (
     connected,
     library_version,
 )
+from penstock.connectors.kafka.fetched import Fetched, PartitionFetchError
 from penstock.engine.connectors import ConnectorContext
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.kafka import columns
-from penstock.connectors.kafka.columnar import HEADERS_TYPE
+from penstock.connectors.kafka.fetched import HEADERS_TYPE
 from penstock.connectors.kafka.partitioner import Partitioner, Partitions
 from penstock.connectors.kafka.topics import TopicFacts
 from penstock.connectors.records.batches import fit_rows

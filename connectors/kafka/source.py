@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from penstock.connectors.kafka.columnar import HEADERS_TYPE, TIMESTAMP_TYPE, PartitionFetchError, Records
 from penstock.connectors.kafka.connection import KafkaConnection
 from penstock.connectors.kafka.consumer import PartitionConsumer, SharedConsumers, fetch_problem
 from penstock.connectors.kafka.discovery import PartitionDiscovery
+from penstock.connectors.kafka.fetched import HEADERS_TYPE, TIMESTAMP_TYPE, PartitionFetchError, Records
 from penstock.connectors.kafka.offsets import Chosen, KafkaOffsets, KafkaSplit, plan_splits
 from penstock.connectors.records.format import BadRecord, Decoded, RecordFormat
 from penstock.connectors.records.kept import ERROR_COLUMN, KEPT_FIELDS, with_kept

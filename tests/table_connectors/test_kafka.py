@@ -10,7 +10,7 @@ from aiokafka import TopicPartition
 
 from penstock import StreamEnvironment
 from penstock.connectors.kafka import KafkaSink, KafkaSource
-from penstock.connectors.kafka.columnar import HEADERS_TYPE, TIMESTAMP_TYPE, Records
+from penstock.connectors.kafka.fetched import HEADERS_TYPE, TIMESTAMP_TYPE, Records
 from penstock.engine.api.streams import DataStream
 from penstock.engine.errors import PenstockError, RecordError, SqlError, SqlValidationError
 from penstock.table_connectors.kafka.formats import OP

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.connectors.kafka import crc32c_kernel
-from penstock.connectors.kafka.columnar import FetchedBatches, Records, records_of
+from penstock.connectors.kafka.fetched import Records, records_of
+from penstock.connectors.kafka.record_batches import FetchedBatches
 from tests.connectors.kafka.batches import ATTRIBUTES_AT, LOG_APPEND_TIME, batch, marker, unread
 from tests.draws import drawn
 
