@@ -32,7 +32,6 @@ from penstock.job_folders import DEFAULT_FOLDER, Resume, resumed_start
 from penstock.savepoints.storage import check_writable, open_blobs
 
 _OPTIONS: Final = "command line"
-_CONSOLE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +305,6 @@ def _left_by(prepared: _Prepared) -> str | None:
 
 
 def _say_start(job: JobHandle, output: Output) -> None:
-    if is_connected():
-        from penstock.web.serve import find_server
-
-        if (server := find_server(_CONSOLE_SECONDS)) is not None:
-            output.say(f"web console: {server.url}")
     if job.restored_from is not None:
         output.say(f"resumes from {job.restored_from}")
     if job.dropped_operators:

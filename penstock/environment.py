@@ -459,7 +459,8 @@ class StreamEnvironment:
         """Start the program and return its handle; arguments and errors as for `execute`.
 
         The environment is then empty again, for the next program; a program that could not be started stays, to be
-        mended and submitted again, until `clear`. A local job moves only while someone waits for it.
+        mended and submitted again, until `clear`. A local job moves only while someone waits for it. Where a web
+        console runs in the cluster, the first job that a process submits there says its address on standard error.
 
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
@@ -524,6 +525,10 @@ class StreamEnvironment:
             job = self._start(graph, job_program, program, start, detached)
             # Only the error counts of a job that could not be started.
             warn_of_idle_sinks(graph)
+        if self._now.runtime == "ray":
+            from penstock.actors.console_address import tell_console
+
+            tell_console()
         program.job = job
         if program is self._program:
             self._program = reminding_program(self._submit)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from penstock.web.security import App
 
 _LOG = logging.getLogger(__name__)
-ACTOR_NAME: Final = "penstock-console"
 DEFAULT_PORT: Final = 8365
 ENDED_JOBS: Final = "ended-jobs.jsonl"
 _STARTED_SECONDS: Final = 60.0
@@ -175,6 +174,10 @@ class ConsoleActor:
         self._flights = None if options.flight is None else served.flights(options.flight)
         threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
 
+    def url(self) -> str:
+        """Where its pages are; who submits a job is told."""
+        return self.address().url
+
     def address(self) -> Address:
         """Where it is."""
         import ray
@@ -278,20 +281,17 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def find_server(seconds: float = _STARTED_SECONDS) -> Address | None:
-    """The server of the cluster that this process is connected to; None: there is none that answers in time.
-
-    Args:
-        seconds: how long to wait for one that is there.
-    """
+def find_server() -> Address | None:
+    """The server of the cluster that this process is connected to; None: there is none that answers in time."""
     import ray
     from ray.exceptions import RayError
 
+    from penstock.actors.console_address import CONSOLE_ACTOR
     from penstock.actors.registry import NAMESPACE
 
     try:
-        actor = ray.get_actor(ACTOR_NAME, NAMESPACE)
-        address: Address = ray.get(actor.address.remote(), timeout=seconds)
+        actor = ray.get_actor(CONSOLE_ACTOR, NAMESPACE)
+        address: Address = ray.get(actor.address.remote(), timeout=_STARTED_SECONDS)
     except (ValueError, RayError):
         return None
     return address
@@ -307,6 +307,7 @@ def start_server(options: ServerOptions) -> Address:
     import ray
     from ray.exceptions import RayError
 
+    from penstock.actors.console_address import CONSOLE_ACTOR
     from penstock.actors.registry import NAMESPACE
 
     if (found := find_server()) is not None:
@@ -317,7 +318,7 @@ def start_server(options: ServerOptions) -> Address:
     port = _free_port(options.listens_at, DEFAULT_PORT if options.port is None else options.port, "--port")
     chosen = replace(options, port=port, flight=flight)
     actor = actor_class.options(
-        name=ACTOR_NAME,
+        name=CONSOLE_ACTOR,
         namespace=NAMESPACE,
         lifetime="detached",
         num_cpus=0,
@@ -411,10 +412,11 @@ def stop_server() -> bool:
     """End the server of the cluster; False: there is none."""
     import ray
 
+    from penstock.actors.console_address import CONSOLE_ACTOR
     from penstock.actors.registry import NAMESPACE
 
     try:
-        ray.kill(ray.get_actor(ACTOR_NAME, NAMESPACE))
+        ray.kill(ray.get_actor(CONSOLE_ACTOR, NAMESPACE))
     except ValueError:
         return False
     return True

@@ -16,6 +16,7 @@ from pyarrow import flight
 
 import penstock as ps
 from penstock import StreamEnvironment, checkpoints
+from penstock.actors.console_address import tell_console, tell_console_of
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.job.status import JobStatus
 from penstock.web.export.options import ExportOptions
@@ -56,7 +57,9 @@ def over_flight(server: Address, key: int) -> list[Any]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_path: Path) -> None:
+def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     env = StreamEnvironment(
         runtime="ray",
         parallelism=1,
@@ -66,9 +69,18 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
     env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rate=1000)).key_by("n").aggregate(n2=ps.count()).uid(
         "counts"
     ).print()
-    job: Any = env.submit("watched")
     server = start_server(ServerOptions(port=0, folder=str(tmp_path / "console"), flight=0))
+    # Tests before this one may have submitted jobs to the cluster, without a console.
+    tell_console_of.cache_clear()
+    job: Any = env.submit("watched")
     try:
+        told, said = f"web console: {server.url}\n", ""
+        deadline = time.monotonic() + 120
+        while told not in said:
+            said += capfd.readouterr().err
+            assert time.monotonic() < deadline
+        # What later jobs do.
+        tell_console()
         assert start_server(ServerOptions(port=0)) == server, "one for the cluster"
 
         def mine(found: Any) -> bool:
@@ -100,6 +112,7 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(tmp_pat
     finally:
         job.cancel()
         assert stop_server()
+    assert told not in "".join(capfd.readouterr()), "the first job says it, on standard error, and no other"
     # Other jobs may have ended on this cluster before.
     assert [one.name for one in EndedJobs(tmp_path / "console" / "ended-jobs.jsonl").read()].count("watched") == 1
 
