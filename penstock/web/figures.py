@@ -279,6 +279,13 @@ class Subtasks(Sequence[SubtaskView]):
         known = known[known != MIN_TIMESTAMP]
         return int(known.min()) if len(known) else None
 
+    def marks(self) -> npt.NDArray[np.int64]:
+        """The watermark that each has passed on, by its index; MIN_TIMESTAMP where none is known."""
+        indexes = [subtask for _, subtask in self._columns.places]
+        marks = np.full(1 + max(indexes, default=-1), MIN_TIMESTAMP, np.int64)
+        marks[indexes] = self._column("watermark")
+        return marks
+
     @cached_property
     def _rows(self) -> _Shares:
         given = self._rate("rows_in")

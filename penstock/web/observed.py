@@ -20,6 +20,7 @@ from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import pending_records
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.web.figures import NO_SUBTASKS, Columns, Subtasks, no_rates, rates_between
+from penstock.web.watermarks import MARKS_KEPT, Point, Watermarks
 
 WINDOW_SECONDS: Final = 60.0
 """Rates are over the last so many seconds, as Flink's meters are."""
@@ -97,6 +98,12 @@ class _Seen:
     ran: bool = False
     totals: deque[tuple[float, Columns]] = field(default_factory=deque)
     charts: dict[int, deque[ChartPoint]] = field(default_factory=dict)
+    watermarks: Watermarks = field(default_factory=Watermarks)
+
+    @property
+    def subtasks(self) -> int:
+        """How many it has figures of."""
+        return sum(len(task.subtasks) for task in self.view.tasks)
 
     @property
     def figures(self) -> int:
@@ -151,9 +158,11 @@ class Observed:
             seen.totals.popleft()
         view = self._view(seen, info, metrics, totals, now, now_ms, began)
         points = _points(view, seen.totals, now_ms)
+        moving = {task.info.id: task.subtasks for task in view.tasks}
         if info.status.ended:
-            # It has no rates any more.
+            # It has no rates any more, and its event time moves no further.
             seen.totals.clear()
+            moving = {}
             if self._on_end is not None:
                 # Before it is shown: whoever sees the end may end this process.
                 self._on_end(info)
@@ -161,6 +170,9 @@ class Observed:
             seen.view = view
             for task, point in points:
                 seen.charts.setdefault(task, deque(maxlen=CHART_POINTS)).append(point)
+            if moving:
+                room = MARKS_KEPT // max(1, sum(one.subtasks for one in self._jobs.values()))
+                seen.watermarks.add(now_ms, moving, room)
             # Newest last.
             self._jobs.pop(info.id, None)
             self._jobs[info.id] = seen
@@ -201,6 +213,7 @@ class Observed:
         left = FIGURES_KEPT
         for job_id in reversed(over[-ENDED_KEPT:-1]):
             seen = self._jobs[job_id]
+            seen.watermarks.clear()
             left -= seen.figures
             if left < 0:
                 seen.forget_figures()
@@ -232,6 +245,12 @@ class Observed:
         with self._changing:
             seen = self._jobs.get(job_id)
             return {} if seen is None else {task: tuple(points) for task, points in seen.charts.items()}
+
+    def watermarks(self, job_id: str) -> Sequence[Point]:
+        """Those of all subtasks, oldest first; of jobs that run, and of the one that has ended last."""
+        with self._changing:
+            seen = self._jobs.get(job_id)
+            return () if seen is None else seen.watermarks.points()
 
 
 def _places(columns: Columns) -> Mapping[int, slice]:

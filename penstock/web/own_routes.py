@@ -34,6 +34,7 @@ from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
 from penstock.web.requests import flame_kind_in, job_in, only, require_operator, task_in, whole
 from penstock.web.security import COOKIE, Role, bearer_in
+from penstock.web.watermarks import watermarks_document
 from penstock.web.why_slow import why_slow
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
@@ -219,6 +220,12 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         ]
         return JSONResponse({**_task(found, view), "metrics": metrics, "subtasks": _subtasks(found)})
 
+    async def watermarks(request: Request) -> Response:
+        view = job_in(request, collector)
+        found = task_in(request, view)
+        points = collector.observed.watermarks(view.info.id)
+        return JSONResponse(watermarks_document(points, found.info.id))
+
     async def operation(request: Request) -> Response:
         view = job_in(request, collector)
         found = operations.find(view.info.id, request.path_params["trigger"])
@@ -234,6 +241,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         Route("/v1/jobs/{job}/charts", charts),
         Route("/v1/jobs/{job}/latency", latency),
         Route("/v1/jobs/{job}/tasks/{vertex}", task),
+        Route("/v1/jobs/{job}/tasks/{vertex}/watermarks", watermarks),
         Route("/v1/jobs/{job}/operations/{trigger}", operation),
     ]
 

@@ -112,6 +112,8 @@ def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, clus
     page.get_by_role("link", name="orders").click()
     page.get_by_text("'events' waits for it").wait_for()
     page.get_by_role("button", name="count -> sink, parallelism 2").wait_for()
+    page.get_by_role("button", name="count -> sink, parallelism 2").press("Enter")
+    page.get_by_role("img", name="Watermarks of its subtasks, behind the clock; now subtask 0:").wait_for()
     page.get_by_role("button", name="events, parallelism 1").press("Enter")
     page.get_by_text("1 subtasks").wait_for()
     page.get_by_role("button", name="Flame graph 0").click()
@@ -479,6 +481,9 @@ def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Serv
     page.locator(".virtual").evaluate("one => { one.scrollTop = one.scrollHeight }")
     page.get_by_role("button", name="Stack 1599").wait_for()
     assert rows.count() < 100
+    # So with the lines of the chart above it.
+    page.get_by_text("all 1600 are within the grey, and 1594 have no line").wait_for()
+    assert page.get_by_role("img", name="Watermarks of its subtasks").locator("tr.u-series").count() == 1 + 6 + 3
 
 
 def test_an_ended_job_has_its_error_and_no_buttons(page: Any, server: Server, cluster: FakeCluster) -> None:

@@ -8,7 +8,8 @@ const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5
 // Civil time (s) as the tables have it, and not as the browser's own time zone would.
 const clock = (at) => time(at * 1000).slice(11);
 
-function Chart({ title, lines, times, unit }) {
+// Of the lines, the places of two may be given that all else is between: the upper, the lower.
+function Chart({ title, lines, times, unit, band }) {
   const place = useRef(null), chart = useRef(null);
   const key = lines.map((one) => one.name).join();
   useEffect(() => {
@@ -17,7 +18,8 @@ function Chart({ title, lines, times, unit }) {
     const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
     const options = {
       width: place.current.clientWidth || 400, height: 200, cursor: { drag: { x: false, y: false } },
-      series: [{ label: "UTC", value: (_, at) => (at == null ? "–" : clock(at)) }, ...lines.map((one, at) => ({ label: one.name, stroke: COLOURS[at % COLOURS.length], width: 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
+      series: [{ label: "UTC", value: (_, at) => (at == null ? "–" : clock(at)) }, ...lines.map((one, at) => ({ label: one.name, stroke: one.faint ? dim : COLOURS[at % COLOURS.length], width: one.faint ? 0.6 : 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
+      bands: band && [{ series: band.map((place) => place + 1), fill: line }],
       axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 68, values: (_, ticks) => ticks.map(unit) }],
     };
     chart.current = new window.uPlot(options, [times, ...lines.map((one) => one.values)], place.current);
@@ -48,4 +50,15 @@ export function Charts({ job, tasks, tick }) {
       <${Chart} title="Backpressured" lines=${lines("blocked", 100)} times=${times} unit=${percent} />
       ${behind.some((one) => one.values.some((value) => value != null)) && html`<${Chart} title="Watermark behind the clock" lines=${behind} times=${times} unit=${lag} />`}
     </div>`;
+}
+
+// How far each subtask of a task is behind the clock; of many, the slowest and the fastest, and what all are between.
+export function Watermarks({ job, task, tick }) {
+  const [found] = useAnswer(`/v1/jobs/${encodeURIComponent(job)}/tasks/${task}/watermarks`, tick);
+  if (!found || !found.lowest.some((mark) => mark != null)) return null;
+  const behind = (name, marks, faint) => ({ name, faint, values: marks.map((mark, at) => (mark == null ? null : (found.at_ms[at] - mark) / 1000)) });
+  const drawn = found.subtasks.map((one) => behind(`subtask ${one.subtask}`, one.watermark)), all = drawn.length + found.left_out;
+  const lines = found.left_out ? [...drawn, behind("furthest behind", found.lowest, true), behind("median", found.median, true), behind("least behind", found.highest, true)] : drawn;
+  return html`<${Chart} title="Watermarks of its subtasks, behind the clock" lines=${lines} times=${found.at_ms.map((ms) => ms / 1000)} unit=${(value) => `${number(value)} s`} band=${found.left_out ? [drawn.length, drawn.length + 2] : null} />
+    ${found.left_out > 0 && html`<p class="dim">Lines of the ${drawn.length} subtasks that are slowest and fastest now; all ${all} are within the grey, and ${found.left_out} have no line.</p>`}`;
 }

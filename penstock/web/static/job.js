@@ -1,7 +1,7 @@
 // One job: what it does, why it is not faster, and the buttons that change it.
 import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
 import { get, send, useAnswer } from "/pages/api.js";
-import { Charts } from "/pages/charts.js";
+import { Charts, Watermarks } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
 import { Latency, Parts, Rescales } from "/pages/times.js";
 import { Rows } from "/pages/rows.js";
@@ -103,6 +103,7 @@ function Task({ job, task, tick, role }) {
     ${role === "operator" && html`<p><button onClick=${() => setLooking({ subtask: null, kind: "flame" })}>Flame graph of all subtasks</button></p>`}
     ${found.metrics.length > 0 && html`<div class="scroll"><table><caption>Metrics of its functions</caption><thead><tr><th scope="col">Operator</th><th scope="col">Metric</th><th scope="col">Kind</th><th scope="col" class="n">Value</th><th scope="col">Spread</th></tr></thead>
       <tbody>${found.metrics.map((one) => html`<tr key=${one.operator + one.name}><td>${one.operator}</td><td class="mono">${one.name}</td><td>${one.kind}</td><td class="n">${number(one.value)}</td><td>${one.quantiles.map(([at, value]) => `p${at * 100}: ${number(value)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}
+    <${Watermarks} key=${task} job=${job} task=${task} tick=${tick} />
     ${looking && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
     <${LongTable} caption=${`${found.subtasks.length} subtasks`} columns=${columns} rows=${found.subtasks} rowKey=${(one) => one.subtask} /></section>`;
 }
