@@ -5,11 +5,15 @@ Counters are plain attributes, updated a few times a batch and never a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from penstock.engine.elements import MIN_TIMESTAMP, LatencyMarker
 from penstock.engine.metric_types import (
+    MOST_METRICS,
     Counter,
     Gauge,
     Histogram,
@@ -19,6 +23,8 @@ from penstock.engine.metric_types import (
     plain_name,
     read_together,
 )
+
+_Holder = TypeVar("_Holder")
 
 
 @dataclass(slots=True)
@@ -32,6 +38,8 @@ class OperatorMetrics:
         group: the metrics that its function, source or sink has made.
         latency: ages of latency markers when they came, in ms: a histogram for each source, by its name in plain
             characters.
+        keys: of how many keys each state holds something, where that is known at once: a gauge for each, by the state's
+            name in plain characters.
     """
 
     rows_in: int = 0
@@ -41,6 +49,24 @@ class OperatorMetrics:
     input_watermark: int = MIN_TIMESTAMP
     group: MetricGroup = field(default_factory=MetricGroup, compare=False)
     latency: MetricGroup = field(default_factory=MetricGroup, compare=False)
+    keys: MetricGroup = field(default_factory=MetricGroup, compare=False)
+
+    def count_keys(self, state: str, holder: _Holder, count: Callable[[_Holder], int]) -> None:
+        """Have the keys of a state counted whenever the counters are read.
+
+        Args:
+            state: its name, as it is stored.
+            holder: who has the keys; counters that somebody keeps do not keep it.
+            count: counts them at once, and may be called from another thread; where it raises, they are not known.
+        """
+        there = weakref.ref(holder)
+
+        def read() -> float:
+            found = there()
+            return math.nan if found is None else count(found)
+
+        if len(self.keys.all()) < MOST_METRICS:
+            self.keys.gauge(plain_name(state), read)
 
     def note_latency(self, marker: LatencyMarker, now_ms: int) -> None:
         """Count the age of a marker that has come; clocks of two machines may differ, so it is 0 at least."""
@@ -132,6 +158,18 @@ class SubtaskMetrics:
     gate: GateStatistics = GateStatistics()
     output: OutputStatistics = OutputStatistics()
     garbage_seconds: float = 0.0
+
+
+def held_keys(operators: Iterable[OperatorMetrics]) -> Mapping[str, int]:
+    """Of how many keys each state of an operator holds something, its subtasks added up; see `OperatorMetrics.keys`.
+
+    A state of which some subtask does not know is left out.
+    """
+    counts: dict[str, float] = {}
+    for operator in operators:
+        for name, gauge in operator.keys.all().items():
+            counts[name] = counts.get(name, 0) + (gauge.value if isinstance(gauge, Gauge) else math.nan)
+    return {name: int(count) for name, count in counts.items() if not math.isnan(count)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,10 @@ class CountedKeys:
         """All slots in use are below this."""
         return self._index.end if self._names else 1
 
+    def count(self) -> int:
+        """How many have users. May be called from another thread."""
+        return int(np.count_nonzero(self._users))
+
     def lookup(self, table: pa.Table) -> _Int64s:
         """The slot of each row's key. New keys have no users: `use` their slots before the next `lookup`."""
         if not self._names:

@@ -70,6 +70,11 @@ class SliceCells:
         """All slots are below this."""
         return self._keys.end
 
+    @property
+    def key_count(self) -> int:
+        """How many keys have cells. May be asked for from another thread."""
+        return self._keys.count()
+
     def __contains__(self, block: Block) -> bool:
         return block in self._blocks
 

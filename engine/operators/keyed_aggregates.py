@@ -50,6 +50,7 @@ class KeyedAccumulators:
         self._timed = timed
         self._keys = list(aggregation.keys)
         self._clear()
+        context.metrics.count_keys(STATE, self, lambda held: len(held._held.index))
 
     def _clear(self) -> None:
         self._held = HeldAccumulators(self._aggregation, self._timed)

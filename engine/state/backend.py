@@ -8,7 +8,7 @@ state reads and writes there and nowhere else.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -246,6 +246,14 @@ class KeyedStateBackend(ABC):
     @abstractmethod
     def clear_current_key(self) -> None:
         """From now on there is no current key, and using a state is a `StateError`."""
+
+    def key_counts(self) -> Mapping[str, Callable[[], int]]:
+        """What counts the keys (and namespaces) at which a state holds something, by the states declared so far.
+
+        It knows them at once, and may be called from another thread; none where counting would be a scan. What has
+        outlived its time may count until it is freed.
+        """
+        return {}
 
     @abstractmethod
     def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:

@@ -322,6 +322,10 @@ class ColumnarBackend(KeyedStateBackend):
             keys = pa.RecordBatch.from_arrays(self._taken_keys(slots)(), names=self._keys)
             yield from ((key, None) for key in self._heap.tables.key_values(keys))
 
+    def key_counts(self) -> Mapping[str, Callable[[], int]]:
+        in_columns = {name: state.column.count for name, (_, state) in self._states.items()}
+        return {**self._heap.key_counts(), **in_columns}
+
     def _held(self, state: ColumnarValueState) -> Slots:
         """The slots at which a state holds something."""
         slots = self._places.index.slots()

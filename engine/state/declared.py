@@ -32,6 +32,10 @@ _K = TypeVar("_K")
 class Kept(Protocol):
     """What a backend needs of a state beside what users do."""
 
+    def count(self) -> int:
+        """At how many places it holds something, known at once. May be called from another thread."""
+        ...
+
     def places(self) -> list[Place]:
         """Where it holds something."""
         ...

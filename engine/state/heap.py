@@ -130,6 +130,10 @@ class HeapValueState(ValueState):
             else:
                 self._changed[key] = value
 
+    def count(self) -> int:
+        entries, changed = self._entries, self._changed
+        return len(entries) if changed is entries else len(entries) + len(changed.keys() - entries.keys())
+
     def places(self) -> list[Place]:
         self._settle()
         return list(self._entries)
@@ -229,6 +233,9 @@ class HeapListState(ListState):
         if self._cursor.at in self._entries:  # pop(place, None) would not notice that there is no key
             del self._entries[self._cursor.at]
             self._log.drop(self._cursor.at, self._entries.__len__)
+
+    def count(self) -> int:
+        return len(self._entries)
 
     def places(self) -> list[Place]:
         return list(self._entries)
@@ -342,6 +349,9 @@ class HeapMapState(MapState):
 
     def _count(self) -> int:
         return sum(map(len, self._entries.values()))
+
+    def count(self) -> int:
+        return len(self._entries)
 
     def places(self) -> list[Place]:
         return list(self._entries)
@@ -463,6 +473,9 @@ class HeapBackend(KeyedStateBackend):
 
     def clear_current_key(self) -> None:
         self.cursor.clear()
+
+    def key_counts(self) -> Mapping[str, Callable[[], int]]:
+        return {of.name: kept.count for of, kept in self.declared}
 
     def entries(self, name: str) -> Iterator[tuple[Key, Namespace]]:
         zoned = self.tables.zoned

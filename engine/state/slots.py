@@ -104,6 +104,10 @@ class SlotColumn:
         self._reserve(slots)
         return self._valid[slots]
 
+    def count(self) -> int:
+        """How many slots have a value. May be called from another thread."""
+        return int(np.count_nonzero(self._valid))
+
     def set(self, slots: Slots, values: pa.Array) -> None:
         """Store `values` at `slots`, each of them given once."""
         if pa.types.is_null(values.type):

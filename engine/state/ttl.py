@@ -105,6 +105,9 @@ class _LastingEntries(Generic[_E]):
             self._log.drop(place, self._entries.__len__)
             self._life.forget(place)
 
+    def count(self) -> int:
+        return len(self._entries)
+
     def places(self) -> list[Place]:
         self._life.sweep_all(self._life.now())
         return list(self._entries)
@@ -420,6 +423,9 @@ class TtlMapState(MapState):
             return touched
         self._drop(place, key)
         return None
+
+    def count(self) -> int:
+        return len(self._entries)
 
     def places(self) -> list[Place]:
         self._life.sweep_all(self._life.now())

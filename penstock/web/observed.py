@@ -18,7 +18,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.info import JobInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metric_types import pending_records
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import SubtaskMetrics, held_keys
 from penstock.web.figures import NO_SUBTASKS, Columns, Subtasks, no_rates, rates_between
 from penstock.web.watermarks import MARKS_KEPT, Point, Watermarks
 
@@ -53,6 +53,15 @@ class TaskView:
     def mean(self, name: str) -> float:
         """A share of `Rates`, on average."""
         return self.subtasks.rate(name) / len(self.subtasks) if self.subtasks else 0.0
+
+    def held_keys(self) -> Mapping[tuple[str, str], int]:
+        """Of how many keys each state holds something, by uid and the state's name in plain characters."""
+        chains = zip(*(one.operators for one in self.subtasks.metrics), strict=False)
+        return {
+            (operator.uid, name): count
+            for operator, counted in zip(self.info.operators, chains, strict=False)
+            for name, count in held_keys(counters for _, counters in counted).items()
+        }
 
     @property
     def pending_records(self) -> float | None:

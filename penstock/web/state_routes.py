@@ -5,7 +5,7 @@ JSON for single keys and a few rows, Arrow's stream format for many. Values are 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from penstock.engine.metric_types import plain_name
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, SEEN
 from penstock.savepoints.reader import Savepoint
 from penstock.savepoints.shown import json_value, python_rows
@@ -41,7 +42,8 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
 
     async def states(request: Request) -> Response:
         view = job_in(request, collector)
-        return JSONResponse(await in_thread(lambda: _listed(reads.cut(view))))
+        held = {place: count for task in view.tasks for place, count in task.held_keys().items()}
+        return JSONResponse(await in_thread(lambda: _listed(reads.cut(view), held)))
 
     async def state(request: Request) -> Response:
         require_operator(request)
@@ -84,8 +86,8 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     ]
 
 
-def _listed(cut: Savepoint) -> dict[str, Any]:
-    """What the manifest tells: no file of state is read for it."""
+def _listed(cut: Savepoint, held: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """What the manifest tells: no file of state is read for it; and how many keys the job holds now."""
     operators = [
         {
             "uid": operator.uid,
@@ -93,7 +95,12 @@ def _listed(cut: Savepoint) -> dict[str, Any]:
             "bytes": sum(state.nbytes for state in operator.all_states) + operator.native_nbytes,
             "native": operator.native,
             "states": [
-                {"name": state.name, "bytes": state.nbytes, "stored-rows": state.stored_rows}
+                {
+                    "name": state.name,
+                    "bytes": state.nbytes,
+                    "stored-rows": state.stored_rows,
+                    "keys": held.get((operator.uid, plain_name(state.stored_name))),
+                }
                 for state in operator.all_states
             ],
         }

@@ -39,8 +39,12 @@ class RunByHand:
         self.asked: list[int] = []
         self.away = 0
         self.operators = [plan.spec.create() for _ in range(parallelism)]
-        for subtask, operator in enumerate(self.operators):
-            operator.open(OperatorContext("op", subtask, parallelism, ManualClock(), config=graph.config))
+        self.contexts = [
+            OperatorContext("op", subtask, parallelism, ManualClock(), config=graph.config)
+            for subtask in range(parallelism)
+        ]
+        for operator, context in zip(self.operators, self.contexts, strict=True):
+            operator.open(context)
 
     def take(self, rows: Sequence[tuple[str, str, int]]) -> RunByHand:
         data = pa.RecordBatch.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in rows])

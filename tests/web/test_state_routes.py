@@ -48,6 +48,19 @@ def test_a_checkpoint_is_read_from_its_files(serve: Serve) -> None:
     assert len(client.get(visits).json()["rows"]) == 3
 
 
+@pytest.mark.usefixtures("checkpointed")
+def test_the_keys_that_the_job_holds_now_are_told_where_they_are_counted(serve: Serve, cluster: FakeCluster) -> None:
+    def keys() -> int | None:
+        (operator,) = serve().get("/v1/jobs/orders-1/state").json()["operators"]
+        found: int | None = operator["states"][0]["keys"]
+        return found
+
+    assert keys() is None
+    for one in cluster.readings[0].metrics[1:]:
+        one.operators[0][1].count_keys("visits", cluster, lambda _, subtask=one.subtask: 4 + subtask)
+    assert keys() == 9
+
+
 @pytest.mark.parametrize(
     ("query", "status"),
     [

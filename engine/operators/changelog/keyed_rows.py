@@ -103,6 +103,11 @@ class KeyedRows:
         return len(self._index)
 
     @property
+    def keys(self) -> int:
+        """How many keys have rows."""
+        return len(self._groups if self._has_chains else self._index)
+
+    @property
     def end(self) -> int:
         """All slots are below this."""
         return self._index.end

@@ -227,6 +227,9 @@ class RowStates:
             self._stored = StoredStates(context, layouts)
         storages = {} if self._stored is None else self._stored.storages
         self._states = {layout.name: RowState(layout, storages.get(layout.name)) for layout in layouts}
+        if self._stored is None:
+            for state in self._states.values():
+                context.metrics.count_keys(state.layout.name, state, lambda held: held.rows.keys)
 
     def __getitem__(self, name: str) -> RowState:
         return self._states[name]

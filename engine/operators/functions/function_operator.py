@@ -8,6 +8,7 @@ and before the next batch of rows is taken, and that due timers fire before the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -77,6 +78,10 @@ class FunctionOperator(Operator):
         except USER_FAILURES as error:
             raise context.life_cycle_error(error, "open(context)") from error
         self._runtime.seal()
+        if self._services is not None:
+            backend = self._services.backend
+            for name in backend.key_counts():
+                context.metrics.count_keys(name, backend, partial(_held_keys, name))
 
     def _create_backend(self, context: OperatorContext) -> KeyedStateBackend:
         return create_backend(context.config.state_backend, backend_context(context, self._keys))
@@ -330,6 +335,10 @@ def rows_and_keys(data: pa.RecordBatch, names: Sequence[str], where: str) -> tup
     columns = batch_columns(data, where)
     rows = rows_of(data.schema.names, columns)
     return rows, _keys([columns[data.schema.get_field_index(name)] for name in names]) if names else None
+
+
+def _held_keys(state: str, backend: KeyedStateBackend) -> int:
+    return backend.key_counts()[state]()
 
 
 def key_values(rows: list[Row], names: Sequence[str]) -> list[Key]:

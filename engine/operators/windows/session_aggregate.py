@@ -88,6 +88,7 @@ class SessionAggregate(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = context
         self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
+        context.metrics.count_keys(WINDOW_STATE, self, lambda held: held._keys.count())
 
     def _horizon(self, watermark: int) -> int:
         """At `watermark`, sessions whose last millisecond is at or before this take no more rows in."""

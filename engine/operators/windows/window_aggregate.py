@@ -126,6 +126,7 @@ class WindowAggregate(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = context
         self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
+        context.metrics.count_keys(WINDOW_STATE, self, lambda held: held._cells.key_count)
 
     def _horizon(self, watermark: int) -> int:
         """At `watermark`, windows whose last millisecond is at or before this take no more rows in."""
