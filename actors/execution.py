@@ -33,7 +33,7 @@ from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, WorkerLostError
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.job import events as ev
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 from penstock.engine.task.alignment import alignment_groups
 from penstock.engine.task.rewiring import crossings
 
@@ -493,10 +493,19 @@ class Execution:
         Raises:
             JobError: there is no such subtask, or it has no process now.
         """
+        stacks: Sequence[SampledStack] = await self._actor(place).stacks.remote(seconds)
+        return stacks
+
+    async def channels(self, place: Place) -> Sequence[ChannelStatistics]:
+        """The channels behind a subtask; errors as for `stacks`."""
+        attempt = self.attempts.get(place, 0)
+        channels: Sequence[ChannelStatistics] = await self._actor(place).channels.remote(attempt)
+        return channels
+
+    def _actor(self, place: Place) -> Any:
         if place not in self.actors:
             raise JobError(f"the job has no process for subtask {place[1]} of task {place[0]} now")
-        stacks: Sequence[SampledStack] = await self.actors[place].stacks.remote(seconds)
-        return stacks
+        return self.actors[place]
 
     async def logs(self, after: Mapping[Place, int], most: int) -> Sequence[LogLine]:
         """What the subtasks have printed and logged, behind the line of each that is named: the newest, by time."""

@@ -41,7 +41,7 @@ from penstock.engine.job import events as ev
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 
 _LOG = logging.getLogger(__name__)
 _LEAVE_SECONDS: Final = 0.5
@@ -148,6 +148,10 @@ class JobManager:
     async def stacks(self, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
         """Where the threads of a task's subtasks are; see `JobView.stacks`."""
         return await self._view.stacks(task, subtask, seconds)
+
+    async def channels(self, task: int, subtask: int) -> Sequence[ChannelStatistics]:
+        """The channels behind a subtask; see `Execution.channels`."""
+        return await self._shell.execution.channels((task, subtask))
 
     async def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
         """What each subtask has done for a checkpoint; see `JobView.checkpoint_parts`."""

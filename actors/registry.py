@@ -49,7 +49,7 @@ from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import JobMetrics, SubtaskMetrics, report
+from penstock.engine.metrics import ChannelStatistics, JobMetrics, SubtaskMetrics, report
 from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.live_state import LiveState
 
@@ -304,6 +304,11 @@ class JobControl:
         """
         stacks: Sequence[SampledStack] = self._ask("stacks", seconds + _ASK_SECONDS, task, subtask, seconds)
         return stacks
+
+    def channels(self, task: int, subtask: int) -> Sequence[ChannelStatistics]:
+        """The channels behind a subtask, as of now. Errors as for `stacks`."""
+        channels: Sequence[ChannelStatistics] = self._ask("channels", _ASK_SECONDS, task, subtask)
+        return channels
 
     def checkpoint_parts(self, checkpoint: int) -> Sequence[CheckpointPart]:
         """What each subtask has done for a checkpoint: of one under way and of the newest three; else nothing.

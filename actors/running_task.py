@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
@@ -28,6 +28,7 @@ from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
+from penstock.engine.metrics import ChannelStatistics
 from penstock.engine.task.alignment import alignment_member
 from penstock.engine.task.build import build_task, pace_of, router_edge
 from penstock.engine.task.input_gate import InputGate
@@ -164,6 +165,11 @@ class RunningTask:
     @property
     def task(self) -> Task:
         return self._task
+
+    def channels(self) -> list[ChannelStatistics]:
+        """The channels behind it."""
+        credit = self._graph.config.channel_credits
+        return [replace(one, credits=credit - one.output.under_way) for one in self._task.channels()]
 
     def _receiving_end(self, gate: InputGate, channel: int) -> ReceivingEnd:
         def deliver(message: Message, release: Callable[[], None]) -> None:

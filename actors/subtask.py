@@ -35,7 +35,7 @@ from penstock.engine.elements import Barrier
 from penstock.engine.errors import StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
@@ -254,6 +254,11 @@ class SubtaskActor:
         """The counters as of now."""
         running = self._of(attempt)
         return None if running is None else self._counted(running)
+
+    async def channels(self, attempt: int) -> Sequence[ChannelStatistics]:
+        """The channels behind the subtask as of now; none where another attempt runs here."""
+        running = self._of(attempt)
+        return () if running is None else running.channels()
 
     async def read_state(self, attempt: int, uid: str, state: str, question: Question) -> StateAnswer:
         """What an operator holds of a state between two of its steps, or the error; see `StateAnswers.ask`."""

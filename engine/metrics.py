@@ -131,6 +131,24 @@ class OutputStatistics:
     bytes_sent: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """One channel behind a subtask, as of now.
+
+    Args:
+        task, subtask: that receive; no task: the client of the job.
+        rows: that have come into it so far, those that wait in its buffer included.
+        output: what waits in the buffer, is under way and has been sent.
+        credits: how many more messages may be under way; less than none behind a barrier that was sent without.
+    """
+
+    task: int | None
+    subtask: int
+    rows: int
+    output: OutputStatistics
+    credits: int = 0
+
+
 @dataclass(slots=True)
 class SubtaskMetrics:
     """Counters of one subtask.

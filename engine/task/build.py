@@ -167,4 +167,4 @@ def router_edge(graph: PhysicalGraph, place: Place, output: int, open_channel: O
     )
     buffers = [ChannelBuffer(open_channel(output, index), limits) for index in range(len(targets))]
     overtakable, takes_back = is_overtakable(exchange.partitioner), partial(fits, partitioner=exchange.partitioner)
-    return RouterEdge(splitter, buffers, clock, exchange.uid, overtakable, takes_back, exchange.downstream)
+    return RouterEdge(splitter, buffers, clock, exchange.uid, overtakable, takes_back, exchange.downstream, targets)

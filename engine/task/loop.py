@@ -19,7 +19,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
 from penstock.engine.errors import StateError, nearest
-from penstock.engine.metrics import GateStatistics, SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
@@ -213,6 +213,10 @@ class Task:
         self.metrics.gate = self._head.statistics()
         self.metrics.output = self._router.statistics()
         return self.metrics
+
+    def channels(self) -> list[ChannelStatistics]:
+        """The channels behind it. May be called from another thread than the one that steps."""
+        return self._router.channels()
 
     def read_state(self, uid: str, request: StateRequest) -> Mapping[str, TableCapture]:
         """The state of one operator as of now, by reference; nothing changes by it.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from penstock.engine.clock import Clock
@@ -24,7 +24,7 @@ from penstock.engine.elements import (
 from penstock.engine.errors import RestoreError
 from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.exchange.partitioners import Splitter
-from penstock.engine.metrics import OutputStatistics
+from penstock.engine.metrics import ChannelStatistics, OutputStatistics
 
 _MOST_HELD_ROWS: Final = 65_536
 """So many rows may be kept back for an edge before the task takes no more input."""
@@ -41,6 +41,7 @@ class RouterEdge:
         overtakable: whether unaligned barriers may overtake its rows.
         takes_back: whether it can spread rows that were under way when a checkpoint was taken.
         downstream: id of the task behind it; None: the client.
+        receivers: its subtasks that the channels go to, in their order; none: all.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RouterEdge:
         overtakable: bool = False,
         takes_back: Callable[[Batch], bool] = lambda batch: True,
         downstream: int | None = None,
+        receivers: Sequence[int] = (),
     ) -> None:
         self._split = splitter
         self.buffers = buffers
@@ -60,6 +62,7 @@ class RouterEdge:
         self.overtakable = overtakable
         self.takes_back = takes_back
         self.downstream = downstream
+        self._receivers = receivers
         self._marked = itertools.cycle(buffers)
         self._watermark: Watermark | None = None
         self._status: WatermarkStatus | None = None
@@ -109,6 +112,12 @@ class RouterEdge:
         for buffer in self.buffers:
             buffer.add_control(element, now)
 
+    def channels(self) -> Iterator[ChannelStatistics]:
+        """Each channel by itself."""
+        buffers = self.buffers
+        for receiver, buffer in zip(self._receivers or range(len(buffers)), buffers, strict=False):
+            yield ChannelStatistics(self.downstream, receiver, buffer.added_rows, buffer.statistics())
+
     def hold(self) -> None:
         """Keep back what is emitted from now on: the subtasks behind the edge are about to be replaced."""
         if self._held is None:
@@ -126,6 +135,7 @@ class RouterEdge:
     def connect(self, other: RouterEdge) -> None:
         """Take over the channels of another edge, which nothing was emitted to; each learns the event time or end."""
         self._split, self.buffers, self._marked = other._split, other.buffers, other._marked
+        self._receivers = other._receivers
         self.uid, self.overtakable, self.takes_back = other.uid, other.overtakable, other.takes_back
         now = self._clock.monotonic()
         # A task that has ended sends its end in one message: it may never be stepped again.
@@ -187,6 +197,10 @@ class Router:
             sum(one.messages_sent for one in each),
             sum(one.bytes_sent for one in each),
         )
+
+    def channels(self) -> list[ChannelStatistics]:
+        """Each channel by itself. May be called from another thread."""
+        return [channel for edge in self._edges for channel in edge.channels()]
 
     def flush(self, now: float) -> None:
         """Send what is full or due."""

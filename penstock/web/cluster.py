@@ -17,7 +17,7 @@ from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 
 if TYPE_CHECKING:
@@ -120,6 +120,10 @@ class Cluster(Protocol):
             job_id, task, subtask: which; no subtask: all of the task, added up.
             seconds: for how long to look; 0: once.
         """
+        ...
+
+    def channels(self, job_id: str, task: int, subtask: int) -> Sequence[ChannelStatistics]:
+        """The channels behind a subtask, as of now."""
         ...
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
@@ -312,6 +316,9 @@ class RayCluster:
 
     def stacks(self, job_id: str, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
         return self._job(job_id).stacks(task, subtask, seconds)
+
+    def channels(self, job_id: str, task: int, subtask: int) -> Sequence[ChannelStatistics]:
+        return self._job(job_id).channels(task, subtask)
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
         return self._job(job_id).checkpoint_parts(checkpoint)

@@ -18,6 +18,7 @@ from penstock.engine.errors import ClusterError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
+from penstock.engine.metrics import ChannelStatistics
 from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.reader import Savepoint, read
 from penstock.web.cluster import Node, Reading
@@ -67,6 +68,9 @@ class OfflineCluster:
         self._refuse()
 
     def stacks(self, job_id: str, task: int, subtask: int | None, seconds: float) -> Sequence[SampledStack]:
+        self._refuse()
+
+    def channels(self, job_id: str, task: int, subtask: int) -> Sequence[ChannelStatistics]:
         self._refuse()
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:

@@ -21,6 +21,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import PenstockError
 from penstock.engine.job.rescale_preview import MOST_PREVIEWS, range_of, requests_of
 from penstock.engine.metric_types import read_together
+from penstock.engine.metrics import ChannelStatistics
 from penstock.web import flink
 from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
@@ -302,6 +303,22 @@ def _subtasks(task: TaskView) -> list[dict[str, Any]]:
     ]
 
 
+def _channel(channel: ChannelStatistics) -> dict[str, Any]:
+    waits = channel.output
+    return {
+        "task": channel.task,
+        "subtask": channel.subtask,
+        "rows": channel.rows,
+        "bytes_sent": waits.bytes_sent,
+        "messages_sent": waits.messages_sent,
+        "buffered_rows": waits.rows,
+        "buffered_bytes": waits.bytes,
+        "messages_under_way": waits.under_way,
+        "credits": channel.credits,
+        "full": bool(waits.full),
+    }
+
+
 def _preview_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     looking = AtOnce(_MOST_READING, "previews")
 
@@ -324,8 +341,17 @@ def _preview_routes(collector: Collector, cluster: Cluster) -> list[Route]:
 def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> list[Route]:
     reading = AtOnce(_MOST_READING, "logs")
 
+    async def channels(request: Request) -> Response:
+        view, task, subtask = subtask_in(request)
+        assert subtask is not None
+        found = await looking(lambda: cluster.channels(view.info.id, task.info.id, subtask))
+        return JSONResponse({"channels": [_channel(one) for one in found]})
+
     def place(request: Request) -> tuple[JobView, TaskView, int | None]:
         require_operator(request)
+        return subtask_in(request)
+
+    def subtask_in(request: Request) -> tuple[JobView, TaskView, int | None]:
         view = job_in(request, collector)
         task = task_in(request, view)
         number = request.path_params.get("subtask")
@@ -364,6 +390,7 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
 
     return [
         Route("/v1/jobs/{job}/logs", logs),
+        Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/channels", channels),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/stack", stack),
         Route("/v1/jobs/{job}/tasks/{vertex}/{subtask}/flame", flame),
         Route("/v1/jobs/{job}/tasks/{vertex}/flame", flame),

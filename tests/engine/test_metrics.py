@@ -86,3 +86,22 @@ def test_the_queues_say_what_waits_and_what_has_gone() -> None:
     assert sum(one.output.bytes_sent for one in sources) >= 8000
     assert all((one.output.rows, one.output.bytes, one.output.full) == (0, 0, 0) for one in sources)
     assert [one.gate.channels for one in read if one.task == 2] == [len(sources)] * 2
+
+
+def test_each_channel_says_what_has_come_into_it() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=2)
+    numbers = env.from_source(ps.DataGenSource({"n": ps.Sequence()}, rows=None))
+    counts = numbers.key_by("n").aggregate(total=ps.count())
+    counts.map(lambda row: row, returns={"n": "int64", "total": "int64"}).start_new_chain().print()
+    job: Any = env.submit("channels")
+    while not all(one.operators[0][1].rows_out for one in job._manager.execution.metrics() if one.task < 3):
+        job.pump(0.01)
+    for subtask in range(2):
+        task = job._manager.execution.task((1, subtask))
+        channels, together = task.channels(), task.read_metrics().output
+        assert [(channel.task, channel.subtask) for channel in channels] == [(2, 0), (2, 1)]
+        assert sum(channel.output.bytes_sent for channel in channels) == together.bytes_sent
+        assert sum(channel.rows for channel in channels) == task.metrics.operators[-1][1].rows_out > 0
+        (forward,) = job._manager.execution.task((2, subtask)).channels()
+        assert (forward.task, forward.subtask, forward.rows > 0) == (3, subtask, True)
+    job.cancel()

@@ -30,7 +30,7 @@ from penstock.engine.job.info import (
 )
 from penstock.engine.job.rescale_preview import RescalePreview, TaskPreview
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.engine.metrics import ChannelStatistics, OperatorMetrics, OutputStatistics, SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.reader import Savepoint
@@ -179,6 +179,13 @@ class FakeCluster:
             CheckpointPart(1, 0, 1_100, Size(10, 10)),
             CheckpointPart(2, 0, 1_250, Size(4_000, 900), PartTimes(40.2, 1.6, 120.0)),
             CheckpointPart(2, 1),
+        ]
+
+    def channels(self, job_id: str, task: int, subtask: int) -> Sequence[ChannelStatistics]:
+        self._asked("channels", job_id, task, subtask)
+        return [
+            ChannelStatistics(2, 0, 700, OutputStatistics(1, 20, 160, 4, 1, 12, 5_440), credits=0),
+            ChannelStatistics(2, 1, 300, OutputStatistics(1, 0, 0, 0, 0, 9, 2_400), credits=4),
         ]
 
     def logs(self, job_id: str, after: Mapping[tuple[int, int], int], most: int) -> Sequence[LogLine]:

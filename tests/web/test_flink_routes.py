@@ -13,7 +13,7 @@ from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Node, Reading
-from penstock.web.security import REQUEST_HEADER
+from penstock.web.security import REQUEST_HEADER, Role
 from tests.web.conftest import Serve
 from tests.web.fakes import ORDERS, FakeCluster, orders_metrics
 
@@ -228,6 +228,26 @@ def test_rescales_are_previewed_by_ranges(serve: Serve, cluster: FakeCluster) ->
     assert cluster.asked[-1] == ("preview", "orders-1", 4)
     for query in ("", "parallelism=x", "parallelism=1..200", "operator=a&operator=b&parallelism=1", "number=3"):
         assert serve().get(f"{path}?{query}").status_code == 400
+
+
+def test_the_channels_of_a_subtask_are_told_one_by_one(serve: Serve, cluster: FakeCluster) -> None:
+    client = serve(Role.VIEWER)
+    first, second = client.get("/v1/jobs/orders-1/tasks/1/0/channels").json()["channels"]
+    assert first == {
+        "task": 2,
+        "subtask": 0,
+        "rows": 700,
+        "bytes_sent": 5_440,
+        "messages_sent": 12,
+        "buffered_rows": 20,
+        "buffered_bytes": 160,
+        "messages_under_way": 4,
+        "credits": 0,
+        "full": True,
+    }
+    assert (second["subtask"], second["credits"], second["full"]) == (1, 4, False)
+    assert cluster.asked[-1] == ("channels", "orders-1", 1, 0)
+    assert client.get("/v1/jobs/orders-1/tasks/1/1/channels").status_code == 400
 
 
 def test_the_plan_that_runs_is_told_as_text(serve: Serve, cluster: FakeCluster) -> None:

@@ -91,6 +91,8 @@ def test_a_job_is_shown_steered_and_does_not_notice_when_the_server_dies(
         rows = "vertices/1/subtasks/metrics?get=numRecordsOut"
         until(server.url, f"jobs/{job_id}/{rows}", lambda found: found and found[0]["sum"] > 0)
         assert httpx.get(f"{server.url}v1/jobs/{job_id}/tasks/1/0/stack").text.startswith("thread")
+        (channel,) = httpx.get(f"{server.url}v1/jobs/{job_id}/tasks/1/0/channels").json()["channels"]
+        assert ((channel["task"], channel["subtask"]), channel["rows"] > 0) == ((2, 0), True)
         asked = f"{server.url}v1/jobs/{job_id}/state/counts/accumulators?key=7"
         assert httpx.get(asked).json() == {"found": True, "value": {"count(*)": 1}}
         assert over_flight(server, 7) == [{"n": 7, "count(*)": 1}]

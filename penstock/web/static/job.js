@@ -77,7 +77,7 @@ async function follow(job, trigger, name, say) {
 function Overview({ view, selected, tick, role }) {
   const select = (task) => { location.hash = `#/jobs/${encodeURIComponent(view.info.id)}//${task === selected ? "" : task}`; };
   return html`<section class="card"><${Graph} tasks=${view.tasks} selected=${selected} onSelect=${select} /><${Legend} /></section>
-    ${selected && html`<${Task} job=${view.info.id} task=${selected} tick=${tick} role=${role} />`}
+    ${selected && html`<${Task} job=${view.info.id} task=${selected} tasks=${view.tasks} tick=${tick} role=${role} />`}
     <section class="card scroll"><table><caption>Tasks</caption><thead><tr><th scope="col">Task</th><th scope="col" class="n">Subtasks</th><th scope="col" class="n">In/s</th><th scope="col" class="n">Out/s</th><th scope="col" class="n">In</th><th scope="col" class="n">Out</th><th scope="col" class="n">Late</th><th scope="col">Time</th><th scope="col" class="n">Skew</th><th scope="col">Watermark (UTC)</th><th scope="col" class="n">Behind the clock</th><th scope="col">Left to read</th></tr></thead>
       <tbody>${view.tasks.map((task) => html`<tr key=${task.id} class=${task.id === selected ? "sel" : ""}><td><a href=${`#/jobs/${encodeURIComponent(view.info.id)}//${task.id}`}>${task.name}</a></td><td class="n">${task.parallelism}</td>
         <td class="n">${number(task.rows_in_per_second)}</td><td class="n">${number(task.rows_out_per_second)}</td><td class="n">${number(task.rows_in)}</td><td class="n">${number(task.rows_out)}</td><td class="n">${task.late_rows ? number(task.late_rows) : ""}</td>
@@ -86,7 +86,7 @@ function Overview({ view, selected, tick, role }) {
 
 const left = (task) => (task.pending_records != null ? `${number(task.pending_records)} records` : task.splits_left ? `${task.splits_left} splits` : "");
 
-function Task({ job, task, tick, role }) {
+function Task({ job, task, tasks, tick, role }) {
   const [found, problem] = useAnswer(path(job, `/tasks/${task}`), tick), [looking, setLooking] = useState(null);
   useEffect(() => setLooking(null), [job, task]);
   if (!found) return html`<p class="dim">${problem || "Reading…"}</p>`;
@@ -97,6 +97,7 @@ function Task({ job, task, tick, role }) {
     { name: "Watermark (UTC)", show: (one) => (one.watermark == null ? "" : watermark(one.watermark)) },
     { name: "Queued", n: true, show: (one) => one.queued }, { name: "Buffered", n: true, show: (one) => bytes(one.buffered_bytes) },
     { name: "Alignment", n: true, show: (one) => span(one.alignment_ms) }, { name: "Capture", n: true, show: (one) => span(one.sync_ms) }, { name: "pid", n: true, show: (one) => one.pid ?? "" },
+    { name: "Channels", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "channels" })}>Channels<span class="dim"> ${one.subtask}</span></button>` },
     ...(role === "operator" ? [{ name: "Look", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "flame" })}>Flame graph<span class="dim"> ${one.subtask}</span></button> <button onClick=${() => setLooking({ subtask: one.subtask, kind: "stack" })}>Stack<span class="dim"> ${one.subtask}</span></button>` }] : []),
   ];
   return html`<section class="card"><h2>${found.name}</h2>
@@ -104,8 +105,19 @@ function Task({ job, task, tick, role }) {
     ${found.metrics.length > 0 && html`<div class="scroll"><table><caption>Metrics of its functions</caption><thead><tr><th scope="col">Operator</th><th scope="col">Metric</th><th scope="col">Kind</th><th scope="col" class="n">Value</th><th scope="col">Spread</th></tr></thead>
       <tbody>${found.metrics.map((one) => html`<tr key=${one.operator + one.name}><td>${one.operator}</td><td class="mono">${one.name}</td><td>${one.kind}</td><td class="n">${number(one.value)}</td><td>${one.quantiles.map(([at, value]) => `p${at * 100}: ${number(value)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}
     <${Watermarks} key=${task} job=${job} task=${task} tick=${tick} />
-    ${looking && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
+    ${looking?.kind === "channels" && html`<${Channels} job=${job} task=${task} tasks=${tasks} subtask=${looking.subtask} tick=${tick} />`}
+    ${looking && looking.kind !== "channels" && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
     <${LongTable} caption=${`${found.subtasks.length} subtasks`} columns=${columns} rows=${found.subtasks} rowKey=${(one) => one.subtask} /></section>`;
+}
+
+// Asked for while it is shown and no longer: a wide task has millions of channels.
+function Channels({ job, task, tasks, subtask, tick }) {
+  const [found, problem] = useAnswer(path(job, `/tasks/${task}/${subtask}/channels`), tick);
+  if (!found) return html`<p role="status">${problem || "Looking…"}</p>`;
+  const names = Object.fromEntries(tasks.map((one) => [one.id, one.name]));
+  return html`<${LongTable} caption=${`${found.channels.length} channels behind subtask ${subtask}`} rows=${found.channels} rowKey=${(one) => `${one.task} ${one.subtask}`} columns=${[
+    { name: "To", show: (one) => (one.task == null ? "the client" : `${names[one.task]} ${one.subtask}`) }, { name: "Rows", n: true, show: (one) => number(one.rows) }, { name: "Bytes sent", n: true, show: (one) => bytes(one.bytes_sent) }, { name: "Messages sent", n: true, show: (one) => number(one.messages_sent) },
+    { name: "Rows waiting", n: true, show: (one) => number(one.buffered_rows) }, { name: "Bytes waiting", n: true, show: (one) => bytes(one.buffered_bytes) }, { name: "Under way", n: true, show: (one) => one.messages_under_way }, { name: "Credit left", n: true, show: (one) => one.credits }, { name: "Full", show: (one) => (one.full ? "full" : "") }]} />`;
 }
 
 function Look({ job, task, subtask, kind }) {
