@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 _KNOWN_VERSION: Final = "0.14."
 _POLL_SECONDS: Final = 0.2
 """How long a fetch waits before it gives nothing; nothing depends on it but how soon an end is noticed."""
+_FETCH_BYTES: Final = 16 << 20
+_LEAST_BYTES: Final = 1 << 20
+"""As aiokafka has it: `max_partition_fetch_bytes` by default."""
+_MOST_BYTES: Final = 4 << 20
 
 
 class Fetch(ABC):
@@ -35,14 +39,28 @@ class Fetch(ABC):
         """
 
 
-def open_fetch(consumer: AIOKafkaConsumer, version: str) -> Fetch:
+def open_fetch(consumer: AIOKafkaConsumer, version: str, partition_bytes: int | None) -> Fetch:
     """The fastest way to fetch that the installed aiokafka allows.
 
     Args:
         consumer: started, and without an assignment as yet.
         version: of aiokafka.
+        partition_bytes: how much to fetch of a partition at most, where the user says so; the consumer has it.
     """
-    return ColumnarFetch(consumer) if version.startswith(_KNOWN_VERSION) else PlainFetch(consumer)
+    return ColumnarFetch(consumer, partition_bytes) if version.startswith(_KNOWN_VERSION) else PlainFetch(consumer)
+
+
+def partition_bytes_of(partitions: int) -> int:
+    """How much to fetch of each of so many partitions at most.
+
+    What each batch costs is shared by its rows, so that few partitions have large ones; many have aiokafka's, as what
+    lies ready of all would be too much.
+
+    Example:
+        >>> [partition_bytes_of(partitions) >> 10 for partitions in (1, 8, 100)]
+        [4096, 2048, 1024]
+    """
+    return min(_MOST_BYTES, max(_LEAST_BYTES, _FETCH_BYTES // max(1, partitions)))
 
 
 def forbidden_topics(consumer: AIOKafkaConsumer) -> frozenset[str]:
@@ -98,14 +116,19 @@ class ColumnarFetch(Fetch):
 
     Args:
         consumer: started, and without an assignment as yet.
+        partition_bytes: how much to fetch of a partition at most; None: by their number.
     """
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+    def __init__(self, consumer: AIOKafkaConsumer, partition_bytes: int | None = None) -> None:
+        self._consumer = consumer
+        self._partition_bytes = partition_bytes
         self._fetcher: Any = consumer._fetcher
         self._answers = _Answers(self._fetcher._client)
         self._fetcher._client = self._answers
 
     async def next(self) -> Sequence[Fetched]:
+        partitions = len(self._consumer.assignment())
+        self._fetcher._max_partition_fetch_bytes = self._partition_bytes or partition_bytes_of(partitions)
         found = self._take()
         if not found:
             waiter = self._fetcher._create_fetch_waiter()

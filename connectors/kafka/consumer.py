@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
 _AHEAD: Final = 2
-"""How many fetches of a partition may lie ready; each is about `max_partition_fetch_bytes`."""
+"""How many fetches of a partition may lie ready; each is about what `columnar` fetches of one."""
 _UNKNOWN_SECONDS: Final = 8.0
 """How long the brokers may not know a topic; without one of these limits aiokafka asks again for ever."""
 _COMMIT_SECONDS: Final = 5.0
@@ -146,7 +146,7 @@ class PartitionConsumer:
         except BaseException:
             await self._consumer.stop()
             raise
-        self._fetch = open_fetch(self._consumer, self._version)
+        self._fetch = open_fetch(self._consumer, self._version, arguments.get("max_partition_fetch_bytes"))
         self._closing = asyncio.Event()
         self._pumping = asyncio.create_task(self._pump())
         if commit_to is not None:

@@ -227,6 +227,8 @@ def _gathered(
     from penstock.connectors.kafka.record_kernel import gather
 
     nulls = int((lengths < 0).sum())
+    if nulls == len(lengths):
+        return pa.nulls(nulls, pa.large_binary())
     # Pieces do not overlap, but the lengths of nulls are -1.
     # Arrow's memory has been used before: that of numpy is new, and zeroed page by page as it is written.
     data, offsets = pa.allocate_buffer(int(lengths.sum()) + nulls), pa.allocate_buffer(8 * (len(lengths) + 1))
@@ -245,20 +247,21 @@ def _headers(bodies: Sequence[_Body], ends: Sequence[int], records: npt.NDArray[
     counts = records[kernel.HEADERS]
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
+    if not offsets[-1]:
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array([], HEADER_TYPE), type=HEADERS_TYPE)
     places = np.empty((kernel.HEADER_PLACES, int(offsets[-1])), np.int64)
     header_ends = [0]
-    if offsets[-1]:
-        for body, begin, end in zip(bodies, ends, ends[1:], strict=False):
-            of_body = records[:, begin:end]
-            header = kernel.scan_headers(
-                body.data,
-                of_body[kernel.HEADERS_AT],
-                of_body[kernel.HEADERS],
-                of_body[kernel.HEADERS_END],
-                places,
-                header_ends[-1],
-            )
-            header_ends.append(_whole(header, body))
+    for body, begin, end in zip(bodies, ends, ends[1:], strict=False):
+        of_body = records[:, begin:end]
+        header = kernel.scan_headers(
+            body.data,
+            of_body[kernel.HEADERS_AT],
+            of_body[kernel.HEADERS],
+            of_body[kernel.HEADERS_END],
+            places,
+            header_ends[-1],
+        )
+        header_ends.append(_whole(header, body))
     keys = _gathered(bodies, header_ends, places[kernel.HEADER_KEY_AT], places[kernel.HEADER_KEY_LENGTH])
     values = _gathered(bodies, header_ends, places[kernel.HEADER_VALUE_AT], places[kernel.HEADER_VALUE_LENGTH])
     pairs = pa.StructArray.from_arrays(

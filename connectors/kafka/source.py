@@ -78,8 +78,9 @@ class KafkaSource(Source):
         commit_to: a consumer group that is told now and then how far the job is, for monitoring. Nothing is read back.
             What is committed is what was read, not what a checkpoint holds.
         options: of aiokafka, such as `security_protocol`, `sasl_mechanism`, `sasl_plain_username`,
-            `sasl_plain_password`, `ssl_cafile`, `fetch_max_bytes` or `isolation_level` (`read_committed` by default).
-            They are never shown.
+            `sasl_plain_password`, `ssl_cafile`, `fetch_max_bytes`, `max_partition_fetch_bytes` (by default 16 MiB over
+            the partitions of a subtask, of each 1 to 4 MiB) or `isolation_level` (`read_committed` by default). They
+            are never shown.
 
     Raises:
         ConfigurationError: an argument that cannot be used.

@@ -262,6 +262,24 @@ def test_more_than_is_fetched_ahead(kafka: Kafka, new_topic: NewTopic) -> None:
     assert [int(row["v"][:6]) for row in read(source, max_rows=17)] == list(range(2000))
 
 
+def test_few_partitions_come_in_large_batches_unless_the_user_says_otherwise(kafka: Kafka, new_topic: NewTopic) -> None:
+    topic = new_topic()
+    produce(kafka.bootstrap_servers, topic, [b"." * 1000] * 6000)
+    by_default, by_option = (_largest(kafka, topic, options) for options in ({}, {"max_partition_fetch_bytes": 50_000}))
+    assert by_default > 2_000_000
+    assert by_option < 100_000
+
+
+def _largest(kafka: Kafka, topic: str, options: dict[str, int]) -> int:
+    """Bytes of the largest batch of the first partition."""
+    source = KafkaSource(kafka.bootstrap_servers, topic, format=RAW, until="latest", options=options)
+    (split,) = source.splits(1)
+    reader = source.open(split, context())
+    sizes = [batch.nbytes for batch in iter(lambda: take(reader, 10_000), None)]
+    reader.close()
+    return max(sizes)
+
+
 def test_a_group_is_told_how_far_it_is(kafka: Kafka, ten: str) -> None:
     source = KafkaSource(kafka.bootstrap_servers, ten, format=RAW, until="latest", commit_to=f"g-{ten}")
     assert len(read(source)) == 10
