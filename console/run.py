@@ -26,7 +26,7 @@ from penstock.engine.errors import ClusterError, ConfigurationError, GraphError,
 from penstock.engine.graph.checkpointable import check_checkpointable
 from penstock.engine.job.handle import JobHandle
 from penstock.engine.job.status import JobStatus
-from penstock.engine.job.termination import EXIT_CODE
+from penstock.engine.job.termination import EXIT_CODE, ending
 from penstock.environment import StreamEnvironment
 from penstock.job_folders import DEFAULT_FOLDER, Resume, resumed_start
 from penstock.savepoints.storage import check_writable, open_blobs
@@ -223,19 +223,15 @@ def _detach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
 
 def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
     started = time.monotonic()
-    with output.progress(f"starting {prepared.name}"):
-        job = begin.submit(prepared, detached=False)
-    _say_start(job, output)
-    # An attached job does not outlive the command that runs it.
     try:
-        with job.attached():
-            _wait(job, output)
+        with ending():
+            with output.progress(f"starting {prepared.name}"):
+                job = begin.submit(prepared, detached=False)
+            _say_start(job, output)
+            _run(job, prepared, output)
     except SystemExit as exit_:
         if exit_.code == EXIT_CODE:
-            output.say(f"job {job.name} was told to end (SIGTERM): {_suspended(prepared)}")
-        raise
-    except KeyboardInterrupt:
-        output.say(f"job {job.name} was cancelled (Ctrl-C): {_cancelled(prepared)}")
+            output.say(f"job {prepared.name} was told to end (SIGTERM): {_suspended(prepared)}")
         raise
     seconds = time.monotonic() - started
     metrics = job.metrics()
@@ -259,6 +255,16 @@ def _attach(prepared: _Prepared, begin: _Beginning, output: Output) -> None:
         ],
     }
     output.result(document, f"job {job.name} {job.status().value} after {duration_text(seconds)}")
+
+
+def _run(job: JobHandle, prepared: _Prepared, output: Output) -> None:
+    """Wait for the job's end. An attached job does not outlive the command that runs it."""
+    try:
+        with job.attached():
+            _wait(job, output)
+    except KeyboardInterrupt:
+        output.say(f"job {job.name} was cancelled (Ctrl-C): {_cancelled(prepared)}")
+        raise
 
 
 def _suspended(prepared: _Prepared) -> str:

@@ -24,6 +24,11 @@ _T = TypeVar("_T")
 
 CONNECT_SECONDS: Final = 8.0
 """How long a broker may take to answer the first time."""
+UNKNOWN_PARTITION: Final = (
+    "the brokers do not know the partition: the topic was deleted or made anew, or a broker that has just started has "
+    "not loaded it yet"
+)
+"""What to say of it: while a broker starts, nobody can tell which of these is so."""
 _SSL: Final = frozenset({"ssl_cafile", "ssl_capath", "ssl_cadata", "ssl_certfile", "ssl_keyfile", "ssl_password"})
 _CLIENT: Final = frozenset(
     {

@@ -20,6 +20,7 @@ from penstock.connectors.kafka.client_log import installed
 from penstock.connectors.kafka.columnar import Fetch, forbidden_topics, open_fetch
 from penstock.connectors.kafka.connection import (
     CONNECT_SECONDS,
+    UNKNOWN_PARTITION,
     EventLoopThread,
     KafkaConnection,
     connected,
@@ -333,7 +334,7 @@ def fetch_problem(error: Exception) -> str:
     if isinstance(cause, TopicAuthorizationFailedError):
         return "the user may not read the topic; grant the user READ on it"
     if isinstance(cause, UnknownTopicOrPartitionError):
-        return "the brokers do not know the partition any more: the topic was deleted or made anew"
+        return UNKNOWN_PARTITION
     if isinstance(cause, UnsupportedCodecError):
         return f"{cause}: install it by `pip install 'aiokafka[all]'`"
     return f"{type(cause).__name__}: {cause}"

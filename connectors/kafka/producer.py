@@ -21,6 +21,7 @@ import pyarrow as pa
 from penstock.connectors.kafka.client_log import installed
 from penstock.connectors.kafka.connection import (
     CONNECT_SECONDS,
+    UNKNOWN_PARTITION,
     EventLoopThread,
     KafkaConnection,
     connected,
@@ -335,7 +336,7 @@ def problem(error: BaseException, transactional_id: str | None) -> str:
             "message.timestamp.before.max.ms or message.timestamp.after.max.ms"
         )
     if isinstance(error, errors.UnknownTopicOrPartitionError):
-        return "the brokers do not know the partition any more: the topic was deleted or made anew"
+        return UNKNOWN_PARTITION
     if isinstance(error, errors.ProducerFenced):
         return (
             f"another producer with the transactional id {transactional_id!r} has taken over, or the transaction was "

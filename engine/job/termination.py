@@ -75,6 +75,23 @@ def ends_process(handler: object) -> bool:
 
 
 @contextmanager
+def ending() -> Iterator[None]:
+    """Within, SIGTERM that nobody handles is a `SystemExit`; for who has something to say when it is told to end.
+
+    What `termination` or Ray installs within takes its place.
+    """
+    handler = ProcessEnd(lambda: None).receive
+    is_set = signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    if is_set:
+        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if is_set and signal.getsignal(signal.SIGTERM) == handler:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
 def termination(
     is_free: Callable[[object], bool] = ends_process, meanwhile: Callable[[], None] = lambda: None
 ) -> Iterator[Termination]:

@@ -375,6 +375,19 @@ def test_who_is_told_to_end_says_what_the_job_is_resumed_from(
     assert f"job endless was told to end (SIGTERM): {left}" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("as_a_process_of_its_own")
+@pytest.mark.parametrize("moment", ["penstock.environment.plan", "penstock.console.run._say_start"])
+def test_who_is_told_to_end_before_the_job_runs_says_so_too(
+    penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moment: str
+) -> None:
+    monkeypatch.setattr(moment, lambda *arguments: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit) as ended:
+        penstock("run", "--local", "-Dexecution.checkpointing.dir=kept", "words.py:flow")
+    assert ended.value.code == 143
+    assert "job words was told to end (SIGTERM): there is no checkpoint to resume from" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
 @pytest.mark.parametrize("kept", [True, False])
 def test_ctrl_c_says_what_stays_of_the_job(
     penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch, kept: bool

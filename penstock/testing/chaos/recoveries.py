@@ -71,22 +71,23 @@ class Recoveries:
                 self._explain(record)
 
     def _explain(self, record: FaultRecord) -> None:
-        successor = self._successor(record)
+        successors = self._successors(record)
         restart = self._restart(record)
         if restart is not None and restart.detected_monotonic is not None:
             record.outcome = RECOVERED
             record.detect_ms = max(0.0, round((restart.detected_monotonic - record.fired) * 1000, 1))
             record.restore_ms = restart.restore_ms
             record.first_output_ms = restart.first_output_ms
-        elif successor is not None and record.outcome != HARMLESS and successor.running_ms is not None:
+            return
+        running_ms = next((one.running_ms for one in successors if one.running_ms is not None), None)
+        if running_ms is not None and record.outcome != HARMLESS:
             record.outcome = RECOVERED
-            record.detect_ms = max(0.0, round(successor.started_ms - record.fired_ms, 1))
-            record.restore_ms = round(successor.running_ms - successor.started_ms, 1)
+            record.detect_ms = max(0.0, round(successors[0].started_ms - record.fired_ms, 1))
+            record.restore_ms = round(running_ms - successors[0].started_ms, 1)
 
-    def _successor(self, record: FaultRecord) -> _Manager | None:
-        """The first manager that began behind the fault; restarts everything."""
-        behind = [started for started in self._managers if started >= record.fired_ms]
-        return self._managers[min(behind)] if behind else None
+    def _successors(self, record: FaultRecord) -> Sequence[_Manager]:
+        """The managers that began behind the fault. Each restarts everything; one may be killed before all runs."""
+        return [self._managers[started] for started in sorted(self._managers) if started >= record.fired_ms]
 
     def _restart(self, record: FaultRecord) -> RestartInfo | None:
         """The first restart that was complete behind the fault, and which it can have caused.

@@ -130,7 +130,7 @@ def test_records_that_are_deleted_are_an_error_and_not_skipped(kafka: Kafka, new
 def test_a_topic_that_is_deleted_fails_the_reader(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer, "_UNKNOWN_SECONDS", 1.0)
     source = KafkaSource(kafka.bootstrap_servers, "never-made", format=RAW)
-    with pytest.raises(RecordError, match="topic 'never-made', partition 0, offset 0: the brokers do not know"):
+    with pytest.raises(RecordError, match=r"topic 'never-made', partition 0, offset 0: .* deleted .* just started"):
         read(source, [KafkaSplit("never-made", 0, 0, 1)])
 
 

@@ -53,6 +53,14 @@ def test_what_a_killed_manager_left_is_answered_by_its_successor() -> None:
         assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 1500, 500)
 
 
+def test_a_manager_that_is_killed_before_all_runs_hands_the_fault_on() -> None:
+    killed = info(11_500, status="restarting")
+    for record in (fault(10), fault(10, on_manager=True)):
+        assert explained(record, info(1000, (4, 100.0)), killed).outcome == NOT_RECOVERED
+        explained(record, info(1000, (4, 100.0)), killed, info(14_000, status="running"))
+        assert (record.outcome, record.detect_ms, record.restore_ms) == (RECOVERED, 1500, 3000)
+
+
 def test_what_a_manager_tells_of_the_one_before_counts_once() -> None:
     recoveries, told = Recoveries(), info(11_500, (20, 100.0))
     (newest,) = told.restart_history
