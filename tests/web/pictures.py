@@ -133,6 +133,7 @@ def reading(s: float, now_ms: int) -> Reading:
     for one in read:
         if one.task == 2:
             group = one.operators[0][1].group
+            one.operators[0][1].count_keys("total", _metrics, lambda _: 20)
             group.counter("suspicious").inc(int(wave / 97))
             group.histogram("amounts").update_many([float(amount) for amount in range(12, 9_990, 7)])
     return Reading(info(now_ms), read)

@@ -92,22 +92,22 @@ function Task({ job, task, tasks, tick, role }) {
   if (!found) return html`<p class="dim">${problem || "Reading…"}</p>`;
   const columns = [
     { name: "Subtask", n: true, show: (one) => one.subtask }, { name: "Status", show: (one) => html`<${State} of=${one.status} />` },
+    { name: "Channels", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "channels" })}>Channels<span class="dim"> ${one.subtask}</span></button>` },
+    ...(role === "operator" ? [{ name: "Look", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "flame" })}>Flame graph<span class="dim"> ${one.subtask}</span></button> <button onClick=${() => setLooking({ subtask: one.subtask, kind: "stack" })}>Stack<span class="dim"> ${one.subtask}</span></button>` }] : []),
     { name: "In/s", n: true, show: (one) => number(one.rows_in_per_second) }, { name: "Out/s", n: true, show: (one) => number(one.rows_out_per_second) },
     { name: "Time", show: (one) => html`<${Bar} busy=${one.busy} blocked=${one.blocked} />` },
     { name: "Watermark (UTC)", show: (one) => (one.watermark == null ? "" : watermark(one.watermark)) },
     { name: "Queued", n: true, show: (one) => one.queued }, { name: "Buffered", n: true, show: (one) => bytes(one.buffered_bytes) },
     { name: "Alignment", n: true, show: (one) => span(one.alignment_ms) }, { name: "Capture", n: true, show: (one) => span(one.sync_ms) }, { name: "pid", n: true, show: (one) => one.pid ?? "" },
-    { name: "Channels", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "channels" })}>Channels<span class="dim"> ${one.subtask}</span></button>` },
-    ...(role === "operator" ? [{ name: "Look", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "flame" })}>Flame graph<span class="dim"> ${one.subtask}</span></button> <button onClick=${() => setLooking({ subtask: one.subtask, kind: "stack" })}>Stack<span class="dim"> ${one.subtask}</span></button>` }] : []),
   ];
   return html`<section class="card"><h2>${found.name}</h2>
     ${role === "operator" && html`<p><button onClick=${() => setLooking({ subtask: null, kind: "flame" })}>Flame graph of all subtasks</button></p>`}
     ${found.metrics.length > 0 && html`<div class="scroll"><table><caption>Metrics of its functions</caption><thead><tr><th scope="col">Operator</th><th scope="col">Metric</th><th scope="col">Kind</th><th scope="col" class="n">Value</th><th scope="col">Spread</th></tr></thead>
       <tbody>${found.metrics.map((one) => html`<tr key=${one.operator + one.name}><td>${one.operator}</td><td class="mono">${one.name}</td><td>${one.kind}</td><td class="n">${number(one.value)}</td><td>${one.quantiles.map(([at, value]) => `p${at * 100}: ${number(value)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}
-    <${Watermarks} key=${task} job=${job} task=${task} tick=${tick} />
     ${looking?.kind === "channels" && html`<${Channels} job=${job} task=${task} tasks=${tasks} subtask=${looking.subtask} tick=${tick} />`}
     ${looking && looking.kind !== "channels" && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
-    <${LongTable} caption=${`${found.subtasks.length} subtasks`} columns=${columns} rows=${found.subtasks} rowKey=${(one) => one.subtask} /></section>`;
+    <${LongTable} caption=${`${found.subtasks.length} subtasks`} columns=${columns} rows=${found.subtasks} rowKey=${(one) => one.subtask} />
+    <${Watermarks} key=${task} job=${job} task=${task} tick=${tick} /></section>`;
 }
 
 // Asked for while it is shown and no longer: a wide task has millions of channels.
