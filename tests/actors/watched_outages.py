@@ -20,7 +20,7 @@ from penstock.web.serve import ServerOptions, start_server, stop_server
 from tests.actors.keyed_job import kill, until, until_checkpoint
 
 CHROMIUM = shutil.which("chromium")
-_NOTE = """() => {
+NOTE = """() => {
   window.noted = [];
   const look = () => [...document.querySelectorAll(".outage, .head .state, header [role=status]")]
     .map((one) => one.textContent).join(" | ");
@@ -29,7 +29,7 @@ _NOTE = """() => {
   setInterval(note, 20);
 }"""
 """Has the page keep all that it says of outages, of the job's status and of its connection, as it changes."""
-_WELL = "live | running"
+WELL = "live | running"
 
 
 class Watcher:
@@ -60,8 +60,8 @@ class Watcher:
         act()
         until(self._job, lambda info: info.status is JobStatus.RUNNING and is_over(info))
         over = time.monotonic()
-        until(self._job, lambda info: any(said not in ("", _WELL) for said in self._said()))
-        until(self._job, lambda info: self._said()[-1] == _WELL)
+        until(self._job, lambda info: any(said not in ("", WELL) for said in self._said()))
+        until(self._job, lambda info: self._said()[-1] == WELL)
         # For people: nothing is asserted of time on machines that are shared.
         print(  # noqa: T201
             f"{what}: the job was over it after {over - began:.1f} s, and the page said so after "
@@ -94,7 +94,7 @@ def watch_outages(cluster: Cluster, folder: Path, job: RayJob, lost: Any, spare:
             page = browser.new_page()
             page.goto(f"{server.url}#/jobs/{job.info().id}/")
             page.locator(".head .state", has_text="running").wait_for(timeout=60_000)
-            page.evaluate(_NOTE)
+            page.evaluate(NOTE)
             watcher, before = Watcher(page, job), until_checkpoint(job)
             said = watcher.sees("console killed", lambda: kill(server.pid), lambda info: True)
             assert any("The server cannot be reached" in one for one in said), said
