@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import functools
 import importlib
+import secrets
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,9 +20,21 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors import fork_client, fork_server
 from penstock.actors.embedded import control_service, is_lost
 from penstock.actors.process_end import until_pid_ended
 
+_FORK_SERVER: Final = "fork_server"
+_FORKS_WITH: Final = "2.60."
+"""The Ray whose workers have been tried as forked processes."""
+_WITHOUT_RAY: Final = (
+    "pyarrow.acero",
+    "penstock.engine.api.streams",
+    "penstock.engine.job.brain",
+    "penstock.savepoints.restore",
+)
+_WITH_RAY: Final = ("penstock.fork_imports",)
+"""What workers have loaded as they are forked."""
 _LATER_SECONDS: Final = 30.0
 """Programs that only run a job or two have ended by then, or have other things to wait for."""
 _REGISTERED_SECONDS: Final = 30.0
@@ -74,6 +88,44 @@ class _PatientNode:
         """The one whose cluster this process is connected to and has started."""
         worker: Any = ray._private.worker
         return worker._global_node if isinstance(worker._global_node, cls) else None
+
+    def start_head_processes(self) -> None:
+        # Where it cannot be, Ray starts each worker from nothing.
+        if sys.platform.startswith("linux") and ray.__version__.startswith(_FORKS_WITH):
+            with contextlib.suppress(Exception):
+                self._start_fork_server()
+        rays: Any = super()
+        rays.start_head_processes()
+
+    def _start_fork_server(self) -> None:
+        from ray._private import services as untyped
+
+        services: Any = untyped
+        node: Any = self
+        parameters = node._ray_params
+        address, worker = f"penstock-fork-{secrets.token_hex(16)}", parameters.worker_path
+        told = {**(parameters.env_vars or {}), fork_client.SERVER: f"{address} {worker}"}
+        _, path = node.get_log_file_names("fork_server", unique=True, create_out=False, create_err=True)
+        with open(path, "ab") as log:
+            started = services.start_ray_process(
+                fork_server.command(address, worker, _WITHOUT_RAY, _WITH_RAY),
+                _FORK_SERVER,
+                fate_share=node.kernel_fate_share,
+                stdout_file=log,
+                stderr_file=log,
+                pipe_stdin=True,
+            )
+        node.all_processes[_FORK_SERVER] = [started]
+        parameters.env_vars, parameters.worker_path = told, fork_client.__file__
+
+    def start_raylet(self, *args: Any, **kwargs: Any) -> None:
+        rays: Any = super()
+        rays.start_raylet(*args, **kwargs)
+        node: Any = self
+        with contextlib.suppress(Exception):
+            (raylet,), (server,) = (node.all_processes[name] for name in ("raylet", _FORK_SERVER))
+            with server.process.stdin as told:
+                told.write(f"{raylet.process.pid}\n".encode())
 
     def start_monitor(self) -> None:
         rays: Any = super()

@@ -181,7 +181,7 @@ class LinkServer:
             # This process has as many files open as it may: those who wait hear that their connections have ended.
             self._stop_listening()
             return
-        if not _is_own(connection):
+        if not belongs_to_user(connection):
             connection.close()
             return
         link = Link(connection, self._loop, lambda frame: self._receive(frame, link.send), lambda: drop(link))
@@ -248,7 +248,7 @@ def connected(actor_id: str) -> socket.socket | None:
         connection = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         connection.settimeout(_CONNECT_SECONDS)
         connection.connect(_address(actor_id))
-        if _is_own(connection):
+        if belongs_to_user(connection):
             opened.pop_all()
             return connection
     return None
@@ -258,7 +258,7 @@ def _address(actor_id: str) -> str:
     return f"\0penstock-{actor_id}"
 
 
-def _is_own(connection: socket.socket) -> bool:
+def belongs_to_user(connection: socket.socket) -> bool:
     """Whether the other end belongs to the user of this process, by what the kernel says."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.getuid())
