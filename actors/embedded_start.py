@@ -10,19 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib
 import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import ray
 
 from penstock.actors import fork_client, fork_server
 from penstock.actors.embedded import control_service, is_lost
+from penstock.actors.embedded_agents import agents_later
 from penstock.actors.process_end import until_pid_ended
+from penstock.actors.replaced import replaced
 
 _FORK_SERVER: Final = "fork_server"
 _FORKS_WITH: Final = "2.60."
@@ -51,28 +52,13 @@ def init_embedded(**options: Any) -> None:
         options: of `ray.init`.
     """
     with (
-        _replaced("ray._private.node", "Node", lambda node: type("Node", (_PatientNode, node), {})),
-        _replaced("ray._private.services", "get_node", lambda ask: functools.partial(_get_node_at_once, ask=ask)),
+        replaced("ray._private.node", "Node", lambda node: type("Node", (_PatientNode, node), {})),
+        replaced("ray._private.services", "get_node", lambda ask: functools.partial(_get_node_at_once, ask=ask)),
     ):
         ray.init(address="local", include_dashboard=False, **options)
     node, service = _PatientNode.of_this_process(), control_service()
     if node is not None and service is not None:
         threading.Thread(target=node.start_rest, args=(service.pid,), name="cluster's rest", daemon=True).start()
-
-
-@contextlib.contextmanager
-def _replaced(module_name: str, name: str, replacement: Callable[[Any], Any]) -> Iterator[None]:
-    try:
-        module = importlib.import_module(module_name)
-        before = getattr(module, name)
-    except (ImportError, AttributeError):
-        yield
-        return
-    setattr(module, name, replacement(before))
-    try:
-        yield
-    finally:
-        setattr(module, name, before)
 
 
 class _PatientNode:
@@ -120,12 +106,13 @@ class _PatientNode:
 
     def start_raylet(self, *args: Any, **kwargs: Any) -> None:
         rays: Any = super()
-        rays.start_raylet(*args, **kwargs)
+        with agents_later(self):
+            rays.start_raylet(*args, **kwargs)
         node: Any = self
         with contextlib.suppress(Exception):
             (raylet,), (server,) = (node.all_processes[name] for name in ("raylet", _FORK_SERVER))
             with server.process.stdin as told:
-                told.write(f"{raylet.process.pid}\n".encode())
+                told.write(f"{raylet.process.pid} {node.gcs_address}\n".encode())
 
     def start_monitor(self) -> None:
         rays: Any = super()

@@ -38,7 +38,8 @@ def command(address: str, worker: str, before: Sequence[str], behind: Sequence[s
         address: name of the socket that it listens on, in Linux's abstract namespace.
         worker: path of the script that workers run.
         before: modules that it loads at once, and that do not load Ray.
-        behind: those that it loads when it has been told of the raylet, by a line with its process id.
+        behind: those that it loads when it has been told of the raylet: a line with its process id and, behind a blank,
+            the address of the cluster.
     """
     return [sys.executable, __file__, address, worker, ",".join(before), ",".join(behind)]
 
@@ -55,7 +56,7 @@ def main() -> None:
         # Nothing of what is loaded is garbage, and none of the forked processes is to look for some in it.
         gc.disable()
         _load(before)
-        raylet = sys.stdin.readline().strip()
+        raylet, _, cluster = sys.stdin.readline().strip().partition(" ")
         if not raylet:
             return
         # Ray's library reads them once, as it is loaded. A worker without a job takes that of its first call.
@@ -63,6 +64,8 @@ def main() -> None:
         # All that the script imports; it does nothing more where it is not the main module.
         runpy.run_path(worker)
         _load(behind)
+        if cluster:
+            _name_process(cluster)
         gc.freeze()
         arguments = _serve(listening, raylet)
     sys.argv[:] = [worker, *arguments]
@@ -72,6 +75,14 @@ def main() -> None:
 def _load(modules: str) -> None:
     for module in modules.split(","):
         importlib.import_module(module)
+
+
+def _name_process(cluster: str) -> None:
+    """Have the address in the command line, as the raylet has it: it tells whose workers those of this process are."""
+    from ray import _raylet as untyped
+
+    raylet: Any = untyped
+    raylet.setproctitle(f"ray::fork_server {cluster}")
 
 
 def _serve(listening: socket.socket, raylet: str) -> Sequence[str]:

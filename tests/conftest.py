@@ -175,11 +175,11 @@ def ray_cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     import ray
 
-    from penstock.actors.embedded_start import init_embedded
-
     with _alone():
-        init_embedded(
+        ray.init(
+            address="local",
             num_cpus=8,
+            include_dashboard=False,
             log_to_driver=False,
             logging_level=logging.ERROR,
             object_store_memory=1024**3,

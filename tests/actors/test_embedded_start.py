@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.actors import embedded_start
+from penstock.actors.replaced import replaced
 
 NODE = "ab" * 28
 SERIALIZERS = """
@@ -119,7 +120,7 @@ def test_ray_starts_as_it_does_by_itself_where_it_lacks_a_name(missing: str, tea
 def test_what_is_replaced_is_there_while_ray_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     module = SimpleNamespace(get_node="Ray's")
     monkeypatch.setitem(sys.modules, "another_ray", module)
-    with embedded_start._replaced("another_ray", "get_node", lambda before: f"ours before {before}"):
+    with replaced("another_ray", "get_node", lambda before: f"ours before {before}"):
         assert vars(module) == {"get_node": "ours before Ray's"}
     assert vars(module) == {"get_node": "Ray's"}
 

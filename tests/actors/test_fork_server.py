@@ -98,17 +98,18 @@ def server(tmp_path: Path) -> Iterator[Server]:
             assert process.stdin is not None
             process.stdin.write(f"{RAYLET}\n".encode())
             process.stdin.flush()
-            await_listener(address)
+            await_listener(f"\0{address}")
             yield Server(address, script, process)
         finally:
             process.kill()
 
 
-def await_listener(address: str) -> None:
+def await_listener(address: str | tuple[str, int]) -> None:
     """Return when somebody listens."""
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     while True:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            if connection.connect_ex(f"\0{address}") == 0:
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
+            if connection.connect_ex(address) == 0:
                 return
         threading.Event().wait(0.01)
 

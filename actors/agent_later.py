@@ -1,0 +1,44 @@
+"""What Ray runs for an agent of an embedded cluster: waits until somebody wants it, or for a while, and becomes it.
+
+A script that loads next to nothing. Ray's agents take a second of CPU to start, on the cores that jobs start on.
+"""
+
+import os
+import select
+import socket
+import sys
+from collections.abc import Sequence
+
+_LATER_SECONDS = 30.0
+"""As for what else of the cluster is started later."""
+_NO_PORT = "0"
+
+
+def command(address: str, port: int, agent: Sequence[str]) -> list[str]:
+    """What becomes an agent.
+
+    Args:
+        address, port: where others connect to it, 0: nowhere. Who comes too early is turned away, and Ray tries again.
+        agent: the command that starts it.
+    """
+    return [sys.executable, __file__, address, str(port), *agent]
+
+
+def main() -> None:
+    """Wait, and become the agent; end where the raylet does."""
+    address, port, *agent = sys.argv[1:]
+    raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        watched = [raylet]
+        if port != _NO_PORT:
+            listening.bind((address, int(port)))
+            listening.listen()
+            watched.append(listening.fileno())
+        wanted, _, _ = select.select(watched, [], [], _LATER_SECONDS)
+    if raylet not in wanted:
+        os.execv(agent[0], agent)  # noqa: S606  what Ray would have run
+
+
+if __name__ == "__main__":
+    main()
