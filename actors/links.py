@@ -19,7 +19,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 _HEADER: Final = struct.Struct("<I")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -34,6 +34,18 @@ Reply: TypeAlias = Callable[[bytes], bool]
 """Sends one frame; see `Link.send`."""
 
 
+class Readers(Protocol):
+    """What calls back when something has come, such as an event loop."""
+
+    def add_reader(self, fd: socket.socket, callback: Callable[[], object], /) -> object:
+        """Call back when there is something to read."""
+        ...
+
+    def remove_reader(self, fd: socket.socket, /) -> object:
+        """Do so no more; any thread may call it."""
+        ...
+
+
 class Link:
     """One end of a connection between two processes: frames of bytes, each whole and in order.
 
@@ -42,6 +54,7 @@ class Link:
         loop: on which frames are received.
         receive: takes each frame.
         lost: called once, on the loop, when the other end has closed or died; not behind `close`.
+        readers: watches for frames, and has them received; by default the loop.
 
     Example:
         ```python
@@ -56,8 +69,10 @@ class Link:
         loop: asyncio.AbstractEventLoop,
         receive: Receive,
         lost: Callable[[], None],
+        readers: Readers | None = None,
     ) -> None:
         connection.setblocking(False)
+        self._readers: Readers = readers or loop
         self._connection = connection
         self._loop = loop
         self._receive = receive
@@ -70,7 +85,7 @@ class Link:
 
     def _begin(self) -> None:
         if not self._closed:
-            self._loop.add_reader(self._connection, self._on_readable)
+            self._readers.add_reader(self._connection, self._on_readable)
 
     def send(self, frame: bytes) -> bool:
         """Send a frame; by any thread. It never waits for the other end: what does not fit goes when there is room.
@@ -122,8 +137,8 @@ class Link:
         except OSError:
             chunk = b""
         if not chunk:
-            self.close()
-            self._lost()
+            self._readers.remove_reader(self._connection)
+            self._loop.call_soon_threadsafe(self._on_end)
             return
         self._came += chunk
         start = 0
@@ -137,13 +152,18 @@ class Link:
             self._receive(frame)
         del self._came[:start]
 
+    def _on_end(self) -> None:
+        if not self._closed:
+            self.close()
+            self._lost()
+
     def close(self) -> None:
         """End the connection, on the event loop; may be called again."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        self._loop.remove_reader(self._connection)
+        self._readers.remove_reader(self._connection)
         self._loop.remove_writer(self._connection)
         self._connection.close()
 
@@ -154,10 +174,12 @@ class LinkServer:
     Args:
         actor_id: in hexadecimal digits; who has it finds this process.
         receive: takes a frame, and what sends one back to where it came from, which any thread may call.
+        readers: watches for frames, and has them received; by default the event loop.
     """
 
-    def __init__(self, actor_id: str, receive: Callable[[bytes, Reply], None]) -> None:
+    def __init__(self, actor_id: str, receive: Callable[[bytes, Reply], None], readers: Readers | None = None) -> None:
         self._receive = receive
+        self._readers = readers
         self._loop = asyncio.get_running_loop()
         self._links: set[Link] = set()
         self._listening: socket.socket | None = None
@@ -184,7 +206,8 @@ class LinkServer:
         if not belongs_to_user(connection):
             connection.close()
             return
-        link = Link(connection, self._loop, lambda frame: self._receive(frame, link.send), lambda: drop(link))
+        receive = self._receive
+        link = Link(connection, self._loop, lambda frame: receive(frame, link.send), lambda: drop(link), self._readers)
         drop = self._links.discard
         self._links.add(link)
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
+from penstock.actors.polled_readers import PolledReaders
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
@@ -115,6 +116,7 @@ class RunningTask:
         graph, deployment: which one.
         loop: the actor's event loop.
         preloaded: what the process has taken in for it.
+        questions: has questions for the state of its operators come, when it is polled between steps.
     """
 
     def __init__(
@@ -123,12 +125,14 @@ class RunningTask:
         deployment: Deployment,
         loop: asyncio.AbstractEventLoop,
         preloaded: Preloaded | None = None,
+        questions: PolledReaders | None = None,
     ) -> None:
         self.attempt = deployment.attempt
         self._graph = graph
         self._deployment = deployment
         self._restore = deployment.restore
         self._preloaded = preloaded
+        self._questions = questions
         self._loop = loop
         self._wakeup = threading.Event()
         self._awaits_credit = self._awaits_rows = True
@@ -314,6 +318,8 @@ class RunningTask:
 
     def _step_to_the_end(self) -> None:
         while not self._closing:
+            if self._questions is not None:
+                self._questions.poll()
             # Cleared before the step: what arrives during the step sets it again, and the wait returns at once.
             self._wakeup.clear()
             while self._commands:
@@ -326,7 +332,7 @@ class RunningTask:
                 case Idle(until) | Blocked(until):
                     # Until here credit and rows set the event: what came since the step is not missed.
                     self._awaits_credit, self._awaits_rows = self._task.awaits_credit, not self._task.rests
-                    self._wakeup.wait(_patience(until, time.monotonic()))
+                    self._rest(_patience(until, time.monotonic()))
                     self._awaits_credit = self._awaits_rows = True
                 case Finished():
                     if not self._stepped:
@@ -335,7 +341,12 @@ class RunningTask:
                     if self._writer is None:
                         return
                     # Checkpoints are taken until the whole job has finished, and the last one commits.
-                    self._wakeup.wait()
+                    self._rest(None)
+
+    def _rest(self, seconds: float | None) -> None:
+        if self._questions is not None:
+            self._questions.rest()
+        self._wakeup.wait(seconds)
 
     def _hand_over(self) -> None:
         """Give the captures to the writer, and say when rows have come to the end of the chain."""
@@ -377,6 +388,9 @@ class RunningTask:
             release()
         self._reported.set()
         self.state_answers.end()
+        if self._questions is not None:
+            # The thread takes no more of them.
+            self._questions.rest()
         for checkpoint in list(self._answers):
             self._answer(checkpoint, Declined("the subtask has ended"))
 
@@ -549,6 +563,11 @@ class RunningTask:
         for number in [number for number, answer in self._answers.items() if number < oldest and answer.done()]:
             del self._answers[number]
         return self._answers.setdefault(checkpoint, self._loop.create_future())
+
+    def wake_for_questions(self) -> bool:
+        """Have the thread poll for questions; False: it has ended."""
+        self._wakeup.set()
+        return not self._closed.done()
 
     def _command(self, command: Callable[[], None]) -> None:
         """Have the thread do something between two steps."""

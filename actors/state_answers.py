@@ -305,6 +305,10 @@ def _by_key(found: LiveRows, keys: pa.RecordBatch, distinct: pa.Array) -> tuple[
     """The rows in the order of their keys, and from which to which row they are those of each of `keys`."""
     (name,) = keys.schema.names
     data = found.data
+    if len(distinct) == len(keys) and data.column(name).equals(pa.chunked_array([distinct])):
+        # The usual case: different keys, each of which has one row.
+        places = range(len(data) + 1)
+        return found, list(places[:-1]), list(places[1:])
     of_rows = pc.index_in(data.column(name), value_set=distinct).to_numpy()
     if (of_rows[1:] < of_rows[:-1]).any():
         order = np.argsort(of_rows, kind="stable")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply
 from penstock.actors.pandas_later import load_pandas_later
+from penstock.actors.polled_readers import PolledReaders
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
@@ -59,6 +61,7 @@ class SubtaskActor:
         self._lifeline: Lifeline | None = None
         self._links: LinkServer | None = None
         self._questions: LinkServer | None = None
+        self._polled: PolledReaders | None = None
         self._log = TaskLog()
         self._log.install()
         self._garbage = GarbageClock()
@@ -125,8 +128,8 @@ class SubtaskActor:
         self._log.set_levels(graph.config.log_levels)
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
-        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded)
         self._listen()
+        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded, self._polled)
         return Process.own()
 
     def _listen(self) -> None:
@@ -135,7 +138,9 @@ class SubtaskActor:
             actor_id = ray.get_runtime_context().get_actor_id()
             if actor_id is not None:
                 self._links = LinkServer(actor_id, self._on_frame)
-                self._questions = LinkServer(listening_id(actor_id), self._on_question)
+                if sys.platform.startswith("linux"):
+                    self._polled = PolledReaders(asyncio.get_running_loop(), self._on_questions)
+                self._questions = LinkServer(listening_id(actor_id), self._on_question, self._polled)
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
         take_frame(frame, reply, self._take)
@@ -282,6 +287,12 @@ class SubtaskActor:
 
     def _on_question(self, frame: bytes, reply: Reply) -> None:
         answer_frame(frame, reply, self._ask)
+
+    def _on_questions(self) -> None:
+        """Some have come while the thread of the task rests, or there is none."""
+        if self._polled is not None and (self._running is None or not self._running.wake_for_questions()):
+            self._polled.poll()
+            self._polled.rest()
 
     async def tail(self, attempt: int, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
         """The last rows that an operator emits from now on; see `RunningTask.tail`.

@@ -2,7 +2,8 @@
 
 A running sum of 100,000 keys, asked for 1,000 keys a second: one by one by eight threads, and fifty at a time. The job
 alone is measured in turns with it. Who asks runs on the same machine: on two cores it takes from the job what it uses
-itself, which the CPU-seconds of the job's processes leave out. Run by `perf/run.py lookups`, on Ray.
+itself. So rows a CPU-second are those of the job's processes: the threads that ask are left out, and what a question
+takes in them is said by itself (`asker`, in ms of CPU). Run by `perf/run.py lookups`, on Ray.
 """
 
 from __future__ import annotations
@@ -43,15 +44,22 @@ class Asked:
     Args:
         seconds: that each question took.
         wrong: questions that were not answered, or with nothing.
+        cores, cpu_seconds: that those who ask have used.
     """
 
     seconds: list[float] = field(default_factory=list)
     wrong: int = 0
+    cores: float = 0.0
+    cpu_seconds: float = 0.0
 
-    def quantiles(self) -> dict[str, float | None]:
-        """In ms."""
-        found = 1000 * np.quantile(self.seconds, (0.5, 0.99))
-        return {"p50": float(found[0]), "p99": float(found[1])}
+    def reading(self, found: Reading) -> Reading:
+        """That of a job which was asked meanwhile, without the CPU of those who asked."""
+        assert found.events_per_second is not None
+        assert found.events_per_cpu_second is not None
+        p50, p99 = 1000 * np.quantile(self.seconds, (0.5, 0.99))
+        latency = {"p50": float(p50), "p99": float(p99), "asker": 1000 * self.cpu_seconds / len(self.seconds)}
+        cores = found.events_per_second / found.events_per_cpu_second - self.cores
+        return Reading(found.events_per_second, found.events_per_second / cores, found.peak_rss_mb, latency)
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
@@ -89,7 +97,7 @@ def _measure(workload: Workload, options: Options, how: _How | None) -> Reading:
         job.cancel()
     if not asked.seconds or asked.wrong:
         raise BenchmarkError(f"lookups: {len(asked.seconds)} answers, and {asked.wrong} questions without one")
-    return Reading(found.events_per_second, found.events_per_cpu_second, found.peak_rss_mb, asked.quantiles())
+    return asked.reading(found)
 
 
 @contextmanager
@@ -103,6 +111,7 @@ def _asking(how: _How, warm_up: float) -> Iterator[Asked]:
         if live is None or over.wait(warm_up):
             return
         drawn, due = random.Random(number), time.monotonic()
+        begun, used = due, time.thread_time()
         while not over.wait(max(0.0, due - time.monotonic())):
             due += step
             began = time.perf_counter()
@@ -112,6 +121,9 @@ def _asking(how: _How, warm_up: float) -> Iterator[Asked]:
                 known = False
             asked.seconds.append(time.perf_counter() - began)
             asked.wrong += not known
+        used = time.thread_time() - used
+        asked.cpu_seconds += used
+        asked.cores += used / (time.monotonic() - begun)
 
     threads = [threading.Thread(target=ask, args=(number,), daemon=True) for number in range(_THREADS)]
     for thread in threads:

@@ -90,11 +90,19 @@ def shown(answer: StateAnswer) -> Any:
 @pytest.mark.parametrize(
     ("build", "state"), [("aggregate", "accumulators"), ("process", "pages"), ("process", "count")]
 )
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["user 7", "nobody", "user 3", "user 7", "user 21"],
+        ["user 7", "user 3", "user 21"],
+        # Two rows in a map, and two who ask for both.
+        ["user 7", "user 7"],
+    ],
+)
 def test_lookups_that_wait_together_take_one_look_and_each_gets_the_rows_of_its_key(
-    build: str, state: str, loop: asyncio.AbstractEventLoop
+    build: str, state: str, names: list[str], loop: asyncio.AbstractEventLoop
 ) -> None:
     subtask = Subtask(build, loop)
-    names = ["user 7", "nobody", "user 3", "user 7", "user 21"]
     questions = [Question(users(name)) for name in names]
     alone: list[StateAnswer] = []
     for question in questions:

@@ -5,22 +5,28 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
+import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+import ray
 
 import penstock as ps
 from penstock import DataStream, ListStateDescriptor, StreamEnvironment
 from penstock.actors import subtask
 from penstock.actors.capture_writer import Answer
 from penstock.actors.channels import packed
-from penstock.actors.running_task import Deployment, Report, Restore, SubtaskEvent, _patience
+from penstock.actors.links import WaitingLink, connected
+from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, SubtaskEvent, _patience
+from penstock.actors.state_answers import listening_id, packed_question, unpacked_answer
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.cells.slot_accumulators import HeldAccumulators
@@ -36,6 +42,7 @@ from penstock.savepoints.live_rows import Question
 from penstock.savepoints.store import FolderJobStore
 
 FIRST_TASK = Deployment(1, 0, 1, [[]])
+_ACTOR = f"asked-{os.getpid()}"
 
 
 def graph_of(build: Callable[[DataStream], DataStream] = lambda stream: stream) -> PhysicalGraph:
@@ -308,6 +315,52 @@ def test_who_asks_for_state_is_told_when_the_subtask_ends() -> None:
             await asking
         with pytest.raises(StateNotReadyError, match="has ended"):
             await state_of(actor)
+
+    with_actor(graph_of(), use)
+
+
+def _asked_by_link(attempt: int) -> Any:
+    """What the answer to a question is that comes through a link; waits for it."""
+    connection = connected(listening_id(_ACTOR))
+    assert connection is not None
+    link, deadline = WaitingLink(connection), time.monotonic() + 20
+    link.send(packed_question(attempt, "op", "n", Question(pa.record_batch({"key": ["a"]}))), deadline)
+    return unpacked_answer(link.receive(deadline))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="links are Linux's")
+def test_questions_by_links_are_answered_between_steps_at_rest_and_behind_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    worker = SimpleNamespace(mode=None)
+    context = SimpleNamespace(get_actor_id=lambda: _ACTOR, get_node_id=lambda: "", worker=worker)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    readers: list[str] = []
+    ask = SubtaskActor._ask
+
+    def noted(self: SubtaskActor, *asked: Any) -> None:
+        readers.append(threading.current_thread().name)
+        ask(self, *asked)
+
+    monkeypatch.setattr(SubtaskActor, "_ask", noted)
+
+    async def answer(attempt: int = 1) -> str:
+        return str(await asyncio.to_thread(_asked_by_link, attempt))
+
+    async def use(actor: SubtaskActor) -> None:
+        before_the_start = asyncio.ensure_future(answer())
+        await actor.start(1)
+        assert "no state that can be asked for" in await before_the_start
+        # Its rows are with the client, which does not fetch them: the task rests.
+        assert "no state that can be asked for" in await answer()
+        assert "restarted or rescaled" in await answer(2)
+        assert set(readers) == {TASK_THREAD}
+        await actor.stop()
+        assert "has ended" in await answer()
+        for server in (actor._links, actor._questions):
+            assert server is not None
+            server.close()
 
     with_actor(graph_of(), use)
 

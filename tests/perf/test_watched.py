@@ -11,7 +11,7 @@ import pytest
 
 from penstock import tumbling
 from perf import keyed, lookups, watched, window
-from perf.harness import Options
+from perf.harness import Options, Reading
 from tests.web.fakes import FakeCluster
 from tests.web.serving import Server
 
@@ -38,7 +38,11 @@ def test_keys_are_asked_for_until_the_measurement_is_over(monkeypatch: pytest.Mo
             time.sleep(0.01)
     assert len(asked.seconds) == state.asked >= 10
     assert asked.wrong == 1
-    assert asked.quantiles()["p50"] is not None
+    found = asked.reading(Reading(1_000.0, 500.0))
+    assert found.latency_ms["p50"] is not None
+    # Two cores less what those who ask have used.
+    assert found.events_per_cpu_second == pytest.approx(1_000 / (2 - asked.cores))
+    assert found.latency_ms["asker"] == pytest.approx(1000 * asked.cpu_seconds / len(asked.seconds))
 
 
 def test_the_job_that_is_asked_is_measured_as_any_other() -> None:
