@@ -70,9 +70,7 @@ class _Frames(asyncio.BufferedProtocol):
             size = int.from_bytes(whole, "big", signed=True)
             if size < _SIZE_BYTES:
                 raise ConnectionError(f"a broker said that its answer has {size} bytes")
-            # A buffer of Arrow's has signed bytes.
-            room = memoryview(pa.allocate_buffer(size)).cast("B") if size >= _LARGE else memoryview(bytearray(size))
-            self._expect(room, is_size=False)
+            self._expect(_room(size), is_size=False)
         else:
             self._expect(memoryview(bytearray(_SIZE_BYTES)), is_size=True)
             self._answer(whole)
@@ -118,4 +116,15 @@ class _Answer:
     def read(self, size: int) -> bytes | memoryview:
         part = self._whole[self._at : self._at + size]
         self._at += len(part)
-        return part if size >= max(_LARGE, len(self._whole) // _MOST_OF_FRAME) else bytes(part)
+        if size < _LARGE:
+            return bytes(part)
+        if size >= len(self._whole) // _MOST_OF_FRAME:
+            return part
+        room = _room(len(part))
+        room[:] = part
+        return room
+
+
+def _room(size: int) -> memoryview:
+    # A buffer of Arrow's has signed bytes.
+    return memoryview(pa.allocate_buffer(size)).cast("B") if size >= _LARGE else memoryview(bytearray(size))

@@ -17,6 +17,7 @@ from penstock.connectors.kafka.frames import read_frames
 TOPICS = [
     ("a", [(0, 0, 7, 7, [(1, 2)], b"x" * 300_000), (1, 3, -1, -1, None, b"")]),
     ("b", [(0, 0, 9, 9, [], b"y" * 5), (1, 0, 9, 9, [], bytes(range(256)) * 1000)]),
+    ("c", [(number, 0, 9, 9, [], bytes([number]) * 70_000) for number in range(10)]),
 ]
 METADATA = MetadataResponse_v1([(1, "h", 9092, None)], 1, [(0, "a", False, [])])
 
