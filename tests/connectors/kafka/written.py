@@ -76,10 +76,12 @@ async def _settled_ends(
     async with AIOKafkaConsumer(bootstrap_servers=servers) as uncommitted:
         newest = await uncommitted.end_offsets(partitions)
     give_up = time.monotonic() + _ENDING_SECONDS
-    while any((ends := await consumer.end_offsets(partitions))[one] < newest[one] for one in partitions):
+    ends = await consumer.end_offsets(partitions)
+    while any(ends[one] < newest[one] for one in partitions):
         if time.monotonic() > give_up:
             raise TimeoutError(f"a transaction stays open: {ends} of {newest}")
         await asyncio.sleep(0.02)
+        ends = await consumer.end_offsets(partitions)
     return dict(ends)
 
 
