@@ -27,17 +27,26 @@ def command(address: str, port: int, agent: Sequence[str]) -> list[str]:
 def main() -> None:
     """Wait, and become the agent; end where the raylet does."""
     address, port, *agent = sys.argv[1:]
-    raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
+    try:
+        raylet = os.pidfd_open(int(os.environ["RAY_RAYLET_PID"]))
+    except (AttributeError, OSError):
+        # A system that tells nobody of the end of processes. The agent looks by itself.
+        raylet = None
+    if raylet is None or _is_wanted(raylet, address, port):
+        os.execv(agent[0], agent)  # noqa: S606  what Ray would have run
+
+
+def _is_wanted(raylet: int, address: str, port: str) -> bool:
+    """Whether the agent is to start, when that is known; False: the raylet has ended."""
+    watched = [raylet]
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        watched = [raylet]
         if port != _NO_PORT:
             listening.bind((address, int(port)))
             listening.listen()
             watched.append(listening.fileno())
-        wanted, _, _ = select.select(watched, [], [], _LATER_SECONDS)
-    if raylet not in wanted:
-        os.execv(agent[0], agent)  # noqa: S606  what Ray would have run
+        ready, _, _ = select.select(watched, [], [], _LATER_SECONDS)
+    return raylet not in ready
 
 
 if __name__ == "__main__":
