@@ -52,7 +52,7 @@ _VARIANT: Final = "100 campaigns"
 _LOG: Final = Log(campaigns=100, rows=131_072, milliseconds=1_000)
 _TOPIC: Final = "ad-events"
 _PARTITIONS: Final = 4
-_EVENTS_PER_SECOND: Final = 1_000_000
+_EVENTS_PER_SECOND: Final = 2_000_000
 """More than are read: the topic must last for the measurement."""
 COUNTED: Final = "views -> select(ad_id)"
 """The operator whose incoming rows are the events: two that follow each other are one."""
