@@ -45,8 +45,8 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         log_to_driver: whether this process shows what the workers print, and news of those that died.
 
     Raises:
-        ClusterError: there is no cluster at the address, the process is connected to another one, or its own cluster,
-            which keeps its size, is too small.
+        ClusterError: there is no cluster at the address, the process is connected to another one, or its own cluster
+            does not start, or is too small, as it keeps its size.
     """
     with as_signalled():
         await_start()
@@ -85,12 +85,19 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
-    with as_signalled():
-        init_embedded(
-            num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
-            logging_level=logging.WARNING,
-            log_to_driver=log_to_driver,
-        )
+    try:
+        with as_signalled():
+            init_embedded(
+                num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
+                logging_level=logging.WARNING,
+                log_to_driver=log_to_driver,
+            )
+    except Exception as error:  # Ray has no class of its own for one that does not start.
+        raise ClusterError(
+            f"Ray could not start a cluster for this process: {str(error).rstrip('.')}; where the machine was too "
+            "busy, run the program again; what Ray's processes said is in session_latest/logs of its temporary folder "
+            "(RAY_TMPDIR)"
+        ) from error
     end_quickly_at_exit()
 
 

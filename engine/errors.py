@@ -426,7 +426,7 @@ def located(error: BaseException, task: str, subtask: int) -> PenstockError:
 class ClusterError(PenstockError):
     """The cluster cannot be reached, or has no room for the job."""
 
-    remedy = "Start a cluster, give its address, add nodes, or lower the parallelism."
+    remedy = "Do what the message says; else start a cluster, give its address, add nodes, or lower the parallelism."
 
 
 class NoRoomError(ClusterError):

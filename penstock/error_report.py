@@ -93,6 +93,8 @@ def _shortened(lines: list[str]) -> list[str]:
 def show_errors_briefly() -> None:
     """Have uncaught errors of Penstock shown so in scripts and notebooks, unless someone else shows errors already.
 
+    In notebooks, so is the interrupt of a cell that waits for Penstock: it is how a job is cancelled there.
+
     The import of the package does; it is called once more behind that of Ray.
     """
     before = sys.excepthook
@@ -101,7 +103,7 @@ def show_errors_briefly() -> None:
         sys.excepthook = functools.partial(show_uncaught, before)
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and not shell.custom_exceptions:
-        shell.set_custom_exc((PenstockError,), _show_in_notebook)
+        shell.set_custom_exc((PenstockError, KeyboardInterrupt), _show_in_notebook)
 
 
 def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
@@ -161,7 +163,11 @@ def _show_in_notebook(
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    if wants_everything():
+    frames = traceback.extract_tb(trace)
+    is_interrupt = not isinstance(error, PenstockError)
+    if wants_everything() or (is_interrupt and not any(frame.filename.startswith(_PACKAGE) for frame in frames)):
         shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+    elif is_interrupt:
+        print(f"interrupted{_at(own_place(frames))}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
     else:
         show_uncaught(sys.__excepthook__, kind, error, trace)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import traceback
 from contextlib import redirect_stderr
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -166,6 +168,40 @@ def test_who_shows_errors_otherwise_goes_on_to(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "excepthook", own)
     show_errors_briefly()
     assert sys.excepthook is own
+
+
+def test_an_interrupted_cell_shows_the_users_line_and_no_frames_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken: dict[str, Any] = {}
+    shown: list[type[BaseException]] = []
+
+    def set_custom_exc(kinds: tuple[type[BaseException], ...], show: Any) -> None:
+        taken.update(dict.fromkeys([kind.__name__ for kind in kinds], show))
+
+    shell = SimpleNamespace(
+        custom_exceptions=(), set_custom_exc=set_custom_exc, showtraceback=lambda what, tb_offset: shown.append(what[0])
+    )
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    show_errors_briefly()
+
+    def cell(interrupted: Any) -> None:
+        try:
+            interrupted()
+        except KeyboardInterrupt as error:
+            taken["KeyboardInterrupt"](shell, KeyboardInterrupt, error, error.__traceback__)
+
+    interrupt = Mock(side_effect=KeyboardInterrupt)
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    monkeypatch.setattr("penstock.live_view.wait_showing", interrupt)
+    env.from_collection([{"n": 1}]).print()
+    cell(lambda: env.execute("orders"))
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "interrupted"
+    assert told[1].endswith('cell(lambda: env.execute("orders"))')
+    assert (len(told), shown) == (2, [])
+    cell(interrupt)
+    assert shown == [KeyboardInterrupt]
 
 
 def test_rays_way_of_showing_errors_is_kept_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,8 +57,8 @@ def sort_keys(
     for column in columns:
         if not isinstance(column, str):
             raise GraphError(
-                f"sort takes column names, not {column!r}; compute the column with with_columns(...) first, and say "
-                "descending=True for the reverse"
+                f"sort takes column names, each as an argument, not {column!r}; compute a column with "
+                "with_columns(...) first, and say descending=True for the reverse"
             )
     if len(set(columns)) < len(columns):
         raise GraphError(f"sort: a column is given twice: {', '.join(columns)}")

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+import ray
 
+<<<<<<< HEAD
 from penstock.actors import embedded_start
 from penstock.actors.replaced import replaced
+=======
+from penstock.actors import cluster, embedded_start
+from penstock.engine.errors import ClusterError
+>>>>>>> f79c4c03 (Say that Ray did not start, that a cell was interrupted, how sort is called)
 
 NODE = "ab" * 28
 SERIALIZERS = """
@@ -147,3 +155,17 @@ def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there()
 def test_picklers_of_clusters_one_after_another_know_them_all() -> None:
     """Ray makes a context for each `ray.init` of a program."""
     subprocess.run([sys.executable, "-c", SERIALIZERS.partition("context = ")[0] + AGAIN], check=True)
+
+
+def test_where_ray_does_not_start_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(**options: object) -> None:
+        raise Exception("The current node timed out during startup.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(cluster, "register_serializers_later", lambda: None)
+    monkeypatch.setattr(cluster, "init_embedded", begin)
+    with (
+        patch.dict(os.environ),
+        pytest.raises(ClusterError, match=r"could not start a cluster .* timed out during startup; where the machine"),
+    ):
+        cluster.connect(None, 1)

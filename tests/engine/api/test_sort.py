@@ -84,7 +84,8 @@ def test_input_without_end_is_refused() -> None:
     [
         ((), False, r"sort: give at least one column"),
         (("n", "n"), False, r"sort: a column is given twice: n, n"),
-        ((col("n"),), False, r"sort takes column names, not .*with_columns"),
+        ((col("n"),), False, r"sort takes column names, each as an argument, not .*with_columns"),
+        ((["n", "text"],), False, r"sort takes column names, each as an argument, not \['n', 'text'\]"),
         (("m",), False, r"sort: no column 'm'"),
         (("tags",), False, r"sort: column 'tags' is list<.*no order"),
         (("n",), [True, False], r"sort: descending is True or False, or a list of one for each of n; not \[True"),
