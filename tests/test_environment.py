@@ -439,6 +439,7 @@ def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.M
         ("cluster", SimpleNamespace(connect=step("connect"))),
         ("deployment", SimpleNamespace(slot_bundles=lambda graph: [{"CPU": 1.0}])),
         ("registry", SimpleNamespace(check_not_running=step("check_not_running"))),
+        ("console_address", SimpleNamespace(tell_console=lambda: None)),
     ):
         monkeypatch.setitem(sys.modules, f"penstock.actors.{module}", content)
     env = StreamEnvironment(runtime="ray", parallelism=1)
