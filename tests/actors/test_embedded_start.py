@@ -12,13 +12,9 @@ from unittest.mock import patch
 import pytest
 import ray
 
-<<<<<<< HEAD
-from penstock.actors import embedded_start
-from penstock.actors.replaced import replaced
-=======
 from penstock.actors import cluster, embedded_start
+from penstock.actors.replaced import replaced
 from penstock.engine.errors import ClusterError
->>>>>>> f79c4c03 (Say that Ray did not start, that a cell was interrupted, how sort is called)
 
 NODE = "ab" * 28
 SERIALIZERS = """
