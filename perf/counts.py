@@ -35,6 +35,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.config import DEFAULTS
 from penstock.engine.elements import Batch
 from penstock.engine.exchange.outputs import Message
+from penstock.engine.state.keys.index import load_beside
 from penstock.engine.state.keys.loading import LOADING_THREAD
 from penstock.engine.task.input_gate import InputGate
 from penstock.engine.task.loop import Task
@@ -129,7 +130,8 @@ def count_job(job: ReferenceJob) -> Counted:
 
 
 def _await_loading() -> None:
-    """Wait for what a job has begun to load beside itself: one that is counted would turn to it at any of its rows."""
+    """Have there what jobs of many rows load beside themselves: one that is counted would turn to it at any row."""
+    load_beside()
     for thread in threading.enumerate():
         if thread.name == LOADING_THREAD:
             thread.join()
