@@ -10,12 +10,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import ray
 from ray import ObjectRef, cloudpickle
-from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
 from penstock.actors.deaths import remark
@@ -43,6 +43,12 @@ from penstock.engine.metrics import JobMetrics, report
 
 _LOG = logging.getLogger(__name__)
 _FETCH_SECONDS: Final = 1.0
+_TAKE_SECONDS: Final = 5.0
+"""How long an answer that is there may be under way before anything else is looked at.
+
+What a process has put into its node's object store as it was killed may never come, and Ray says nothing."""
+_LOST_SECONDS: Final = 60.0
+"""From here on it is lost."""
 _CANCEL_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 0.2
 _LOOK_SECONDS: Final = 0.1
@@ -92,6 +98,15 @@ class _Channel:
         self.held = HeldRows()
 
 
+@dataclass(frozen=True, slots=True)
+class _Fetch:
+    """A call for rows; `waited`: for how many seconds its answer has been under way."""
+
+    channel: _Channel
+    source: ClientChannel
+    waited: float = 0.0
+
+
 class RayJob(JobHandle):
     """A job on Ray.
 
@@ -134,7 +149,7 @@ class RayJob(JobHandle):
         self._ending: ObjectRef[Any] | None = self._manager.wait_for_end.remote()
         self._view: ObjectRef[Any] | None = self._ask_view()
         self._channels: dict[tuple[int, tuple[int, int], int], _Channel] = {}
-        self._fetches: dict[ObjectRef[Any], tuple[_Channel, ClientChannel]] = {}
+        self._fetches: dict[ObjectRef[Any], _Fetch] = {}
         self._lost = ""
         self._report: JobReport | None = None
         self._last_metrics = report(graph.uncounted())
@@ -180,8 +195,8 @@ class RayJob(JobHandle):
     def _answer_of_manager(self, ref: ObjectRef[Any], again: Callable[[], ObjectRef[Any]]) -> Any:
         """The manager's answer; another call where it is being restarted, None where it is lost for good."""
         try:
-            return ray.get(ref)
-        except ActorUnavailableError:
+            return ray.get(ref, timeout=_LOST_SECONDS)
+        except (ActorUnavailableError, GetTimeoutError):
             # Ray is restarting it: that takes a second or two.
             time.sleep(_AGAIN_SECONDS)
             return again()
@@ -205,22 +220,27 @@ class RayJob(JobHandle):
                 channel.source, channel.received = source, 0
                 self._fetch(channel, source)
         # What the old attempts still answer is not part of the checkpoint, which waits for what the client has.
-        self._fetches = {
-            ref: (channel, source) for ref, (channel, source) in self._fetches.items() if channel.source is source
-        }
+        self._fetches = {ref: one for ref, one in self._fetches.items() if one.channel.source is one.source}
 
     def _fetch(self, channel: _Channel, source: ClientChannel) -> None:
         ref = source.actor.fetch.remote(source.attempt, source.output, channel.received, _FETCH_SECONDS)
-        self._fetches[ref] = channel, source
+        self._fetches[ref] = _Fetch(channel, source)
 
     def _take_rows(self, ref: ObjectRef[Any]) -> None:
-        channel, source = self._fetches.pop(ref)
+        fetch = self._fetches.pop(ref)
+        channel, source = fetch.channel, fetch.source
+        # Longer each time, as Ray begins anew.
+        patience = max(_TAKE_SECONDS, fetch.waited)
         try:
-            fetched: Fetched = ray.get(ref)
+            fetched: Fetched = ray.get(ref, timeout=patience)
         except ActorDiedError:
             # The job manager says how it is restored, or why it ends; after the end, all rows had been fetched.
             return
         except RayError as error:
+            waited = fetch.waited + patience
+            if isinstance(error, GetTimeoutError) and waited < _LOST_SECONDS:
+                self._fetches[ref] = replace(fetch, waited=waited)
+                return
             self._manager.rows_lost.remote(source.place, source.attempt, f"{type(error).__name__}: {error}")
             return
         channel.received += len(fetched.rows)

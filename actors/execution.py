@@ -545,7 +545,7 @@ class Execution:
             self._keep_metrics(place, await self.actors[place].stop.remote())
 
     def kill(self) -> None:
-        """End all processes without waiting for anything."""
+        """End all processes without waiting for their ends."""
         self._stop_awaiting_room()
         for place in list(self.actors):
             self.discard(place)

@@ -7,22 +7,25 @@ prepared on a node and committed there: of groups that are removed as soon as th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Final
 
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
 _PLACING_SECONDS: Final = 1.0
-"""How long a group may take until it is on its nodes, or has found no room: a node that is lost may not answer."""
+"""How long groups may take in all until they are on their nodes, or have found no room: a lost node does not answer,
+and who removes them does nothing else meanwhile."""
 _LOOK_SECONDS: Final = 0.002
 _PLACING: Final = frozenset({"QUEUED", "SCHEDULING_STARTED"})
 
 
-def remove_group(group: PlacementGroup) -> None:
-    """Remove a placement group, once Ray is not just placing it; what runs in it is killed."""
+def remove_groups(groups: Iterable[PlacementGroup]) -> None:
+    """Remove placement groups, each once Ray is not just placing it; what runs in them is killed."""
     deadline = time.monotonic() + _PLACING_SECONDS
-    while _is_being_placed(group) and time.monotonic() < deadline:
-        time.sleep(_LOOK_SECONDS)
-    remove_placement_group(group)
+    for group in groups:
+        while _is_being_placed(group) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        remove_placement_group(group)
 
 
 def _is_being_placed(group: PlacementGroup) -> bool:

@@ -23,7 +23,7 @@ from ray.util import get_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from penstock.actors.groups import remove_group
+from penstock.actors.groups import remove_groups
 from penstock.engine.errors import NoRoomError
 
 _AT_ONCE_SECONDS: Final = 1.0
@@ -88,19 +88,19 @@ class Slots:
             NoRoomError: there is no room.
         """
         kept = self.kept(bundles)
-        for slot in self._slots[kept:]:
-            remove_group(slot.group)
-        del self._slots[kept:]
+        self._give_back(kept)
         for bundle in bundles[kept:]:
             self._slots.append(self._new(bundle, ()))
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
             # Groups that are left would take room as soon as there is some, and count as slots that are there.
-            for slot in self._slots[kept:]:
-                remove_group(slot.group)
-            del self._slots[kept:]
+            self._give_back(kept)
             raise
+
+    def _give_back(self, kept: int) -> None:
+        remove_groups(slot.group for slot in self._slots[kept:])
+        del self._slots[kept:]
 
     def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
         lost = {_NODE_ID: f"!in({','.join(sorted(avoided))})"} if avoided else {}
@@ -134,15 +134,15 @@ class Slots:
 
     def move(self) -> None:
         """Take the others that were found; what still runs in the slots that they replace is killed."""
+        remove_groups(self._slots[slot].group for slot in self._others)
         for slot, other in self._others.items():
-            remove_group(self._slots[slot].group)
             self._slots[slot] = other
         self._others = {}
 
     def drop_others(self) -> None:
         """Give back the others that were found."""
-        while self._others:
-            remove_group(self._others.popitem()[1].group)
+        remove_groups(slot.group for slot in self._others.values())
+        self._others = {}
 
     def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
         """How many slots, the first ones, `resize` would keep."""
@@ -213,7 +213,7 @@ class Slots:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
         finally:
-            remove_group(group)
+            remove_groups([group])
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
         """Where an actor of slot number `slot` is placed: in the other one, where it is about to move there."""
@@ -226,9 +226,7 @@ class Slots:
     def release(self) -> None:
         """Give all slots back; Ray kills what still runs in them."""
         self.drop_others()
-        for slot in self._slots:
-            remove_group(slot.group)
-        self._slots.clear()
+        self._give_back(0)
 
 
 def remove_slots(job_id: str) -> None:
@@ -237,7 +235,7 @@ def remove_slots(job_id: str) -> None:
         if str(group["name"]).startswith(_prefix(job_id)) and group["state"] != "REMOVED":
             # Ray may have removed it since, as its creator has died.
             with contextlib.suppress(ValueError):
-                remove_group(get_placement_group(group["name"]))
+                remove_groups([get_placement_group(group["name"])])
 
 
 def _prefix(job_id: str) -> str:

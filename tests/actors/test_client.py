@@ -179,6 +179,27 @@ def test_a_subtask_that_loses_rows_is_reported_and_one_that_died_is_not(monkeypa
     assert lost.arguments == (PLACE, 2, "RayError: object lost")
 
 
+def test_rows_that_never_come_are_waited_for_until_the_job_has_resumed_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Client(monkeypatch)
+    actor = client.follow(1)
+    actor.answer("fetch", GetTimeoutError("still not local"))
+    client.job.pump(0)
+    assert not client.manager.open("rows_lost")
+    again = client.follow(2)
+    assert client.came(again, (0, 10), completed=1) == [10]
+
+
+def test_rows_that_are_under_way_for_a_minute_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch)
+    client.follow(1).answer("fetch", GetTimeoutError("still not local"))
+    for _ in range(10):
+        client.job.pump(0)
+    (lost,) = client.manager.open("rows_lost")
+    assert lost.arguments[:2] == (PLACE, 1)
+
+
 def test_rows_that_are_reported_lost_fail_the_subtask_that_they_were_of() -> None:
     heard: list[ev.TaskFailed] = []
     manager: Any = SimpleNamespace(_shell=SimpleNamespace(handle=heard.append))

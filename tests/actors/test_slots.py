@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,10 @@ class Cluster:
         self.groups.append(group)
         return group
 
+    def remove(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            self.groups.remove(group)
+
     def look(self) -> Mapping[str, Mapping[str, Any]]:
         """Ray's table of them, and of those of others."""
         self.looked()
@@ -75,7 +79,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(module, "placement_group", made.make)
-    monkeypatch.setattr(module, "remove_group", made.groups.remove)
+    monkeypatch.setattr(module, "remove_groups", made.remove)
     monkeypatch.setattr(module, "PlacementGroupSchedulingStrategy", lambda group, bundle: group)
     monkeypatch.setattr(module, "placement_group_table", made.look)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0})
