@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.connectors.kafka.fetched import Fetched, PartitionFetchError, Records, records_of
@@ -123,8 +123,7 @@ class ColumnarFetch(Fetch):
         self._consumer = consumer
         self._partition_bytes = partition_bytes
         self._fetcher: Any = consumer._fetcher
-        self._answers = _Answers(self._fetcher._client)
-        self._fetcher._client = self._answers
+        self._fetcher._client = _Answers(self._fetcher._client, self._fetcher._records)
 
     async def next(self) -> Sequence[Fetched]:
         partitions = len(self._consumer.assignment())
@@ -164,7 +163,7 @@ class ColumnarFetch(Fetch):
         if not result.check_assignment(partition) or not result.has_more():
             return None
         unread = result._partition_records
-        raw = self._answers.take(partition)
+        raw: Raw | None = getattr(result, "raw", None)
         if raw is None:
             rows = result.getall()
             return _FetchedRows(partition, rows, unread.next_fetch_offset)
@@ -190,20 +189,21 @@ class ColumnarFetch(Fetch):
 
 
 class _Answers:
-    """Stands before the fetcher's client and keeps the batches of the newest answer for each partition.
+    """Stands before the fetcher's client and gives the fetcher, of each partition's batches, the first without records.
 
-    The fetcher is given the first of them without its records: enough for it to see that there are some.
+    That is enough for it to see that there are some. The batches hang on the result that it makes of them, and go with
+    it: while the leader changes, two brokers may be asked for a partition, and another may be assigned meanwhile.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, results: Mapping[TopicPartition, Any]) -> None:
         self._client = client
-        self._raw: dict[tuple[str, int], Raw] = {}
+        self._results = results
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
 
     async def send(self, node: int, request: Any) -> Any:
-        """As the client does; the fetcher continues with the answer before anyone else can run."""
+        """As the client does; the topics of an answer can be gone through once, as the fetcher does."""
         from aiokafka.client import ConnectionGroup
         from aiokafka.protocol.fetch import FetchRequest
 
@@ -213,21 +213,22 @@ class _Answers:
         if connection is not None and connection.connected():
             read_frames(connection)
         answer = await self._client.send(node, request)
-        answer.topics = [
-            (topic, [self._shortened(topic, *partition) for partition in partitions])
-            for topic, partitions in answer.topics
-        ]
+        answer.topics = [(topic, self._shortened(topic, partitions)) for topic, partitions in answer.topics]
         return answer
 
-    def _shortened(self, topic: str, partition: int, *answer: Any) -> tuple[Any, ...]:
-        *facts, raw = answer
-        self._raw.pop((topic, partition), None)
-        first = first_alone(raw)
-        if first is None:
-            return partition, *facts, bytes(raw)
-        self._raw[topic, partition] = raw
-        return partition, *facts, first
+    def _shortened(self, topic: str, partitions: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """The fetcher has made its result of a partition when it asks for the next."""
+        from aiokafka import TopicPartition
 
-    def take(self, partition: TopicPartition) -> Raw | None:
-        """The batches, where all have message format 2."""
-        return self._raw.pop((partition.topic, partition.partition), None)
+        for number, error, *facts, raw in partitions:
+            partition = TopicPartition(topic, number)
+            before = self._results.get(partition)
+            first = None if error else first_alone(raw)
+            if first is not None:
+                yield number, error, *facts, first
+                result = self._results.get(partition)
+                if result is not None and result is not before:
+                    result.raw = raw
+            # Of two brokers that were asked, one has answered: the fetcher would fail if the other refuses.
+            elif before is None:
+                yield number, error, *facts, bytes(raw)
