@@ -1,7 +1,7 @@
 """What Ray runs for each worker where there is a fork server: asks that for the worker, and ends when it is there.
 
 A script that loads next to nothing. It becomes the worker itself, as Ray would have started it, where the server does
-not answer, and where the worker is to have an environment of its own, which may be another Python.
+not answer or is another user's, and where the worker is to have an environment of its own, which may be another Python.
 """
 
 import marshal
@@ -38,7 +38,8 @@ def _is_forked(address: str, arguments: list[str]) -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
             server.settimeout(_LOADING_SECONDS)
             server.connect(f"\0{address}")
-            if server.recv(1) != READY:
+            # Any user may listen where a server has ended, and an environment may hold secrets.
+            if not belongs_to_user(server) or server.recv(1) != READY:
                 return False
             # One that has the request forks.
             server.settimeout(None)
@@ -48,6 +49,13 @@ def _is_forked(address: str, arguments: list[str]) -> bool:
             return server.recv(1) == FORKED
     except OSError:
         return False
+
+
+def belongs_to_user(connection: socket.socket) -> bool:
+    """Whether the other end belongs to the user of this process, by what the kernel says."""
+    # Process, user and group, of four bytes each; see unix(7).
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
 
 
 def _request(arguments: list[str]) -> dict[str, object]:

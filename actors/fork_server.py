@@ -16,19 +16,36 @@ import runpy
 import signal
 import socket
 import sys
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.actors.fork_client import FORKED, READY
-from penstock.actors.links import belongs_to_user
+from penstock.actors.fork_client import FORKED, READY, belongs_to_user
 
 _RAYLET: Final = "RAY_RAYLET_PID"
 _JOB: Final = "RAY_JOB_ID"
 _NO_JOB: Final = "ffffffff"
 _BACKLOG: Final = 1024
 _REQUEST_SECONDS: Final = 5.0
+_FULL_SECONDS: Final = 0.1
+"""How long the server waits for open files when it has as many as it may."""
+_FILES: Final = 3
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What `fork_client` sends, with the open files that came along."""
+
+    files: Sequence[int]
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+    folder: str
+    niceness: int
+    oom_score: str
+    leads_group: bool
 
 
 def command(address: str, worker: str, before: Sequence[str], behind: Sequence[str]) -> Sequence[str]:
@@ -90,51 +107,64 @@ def _serve(listening: socket.socket, raylet: str) -> Sequence[str]:
     # Nobody waits for them here, and the system is to forget them when they end.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        connection, _ = listening.accept()
-        with connection, contextlib.ExitStack() as opened:
-            request = _asked(connection, opened)
-            if request is not None and request["environment"].get(_RAYLET) == raylet and _fork() == 0:
+        with _accepted(listening) as connection, contextlib.ExitStack() as opened:
+            request = _asked(connection, raylet, opened)
+            if request is not None and _is_forked():
                 _take_over(request)
                 connection.sendall(FORKED)
-                return list(request["arguments"])
+                return request.arguments
 
 
-def _asked(connection: socket.socket, opened: contextlib.ExitStack) -> dict[str, Any] | None:
-    """What is wanted, with the open files that came with it; None: who wanted something has gone."""
+def _accepted(listening: socket.socket) -> socket.socket:
+    while True:
+        with contextlib.suppress(OSError):
+            return listening.accept()[0]
+        # Such as of too many open files: who asks stays in the queue, and would wake the server at once.
+        time.sleep(_FULL_SECONDS)
+
+
+def _asked(connection: socket.socket, raylet: str, opened: contextlib.ExitStack) -> _Request | None:
+    """What is wanted; None: nothing that is to be had here. Who asked then becomes the worker."""
     if not belongs_to_user(connection):
         return None
     connection.settimeout(_REQUEST_SECONDS)
-    with contextlib.suppress(OSError, EOFError, ValueError):
+    # No request, whatever it is, may end the server of all others.
+    with contextlib.suppress(Exception):
         connection.sendall(READY)
-        _, files, _, _ = socket.recv_fds(connection, len(READY), 3)
+        _, files, _, _ = socket.recv_fds(connection, len(READY), _FILES)
         for file in files:
             opened.callback(os.close, file)
         with connection.makefile("rb") as rest:
-            return {**marshal.load(rest), "files": files}  # noqa: S302  of a process of this user
+            request = _Request(files, **marshal.load(rest))  # noqa: S302  of a process of this user
+        # The system leaves files out where this process may open no more.
+        if len(files) == _FILES and request.environment[_RAYLET] == raylet:
+            return request
     return None
 
 
-def _fork() -> int:
-    with warnings.catch_warnings():
+def _is_forked() -> bool:
+    """Fork; whether this is the new process. There is none where the system has no process or memory to give."""
+    with warnings.catch_warnings(), contextlib.suppress(OSError):
         # Python 3.12 warns of threads. Those here are Arrow's and of linear algebra, which know of forks, and idle.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        return os.fork() == 0
+    return False
 
 
-def _take_over(request: dict[str, Any]) -> None:
+def _take_over(request: _Request) -> None:
     """Be as the process that asked."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, file in enumerate(request["files"]):
+    for number, file in enumerate(request.files):
         os.dup2(file, number)
     os.environ.clear()
-    os.environ.update({**request["environment"], _JOB: _NO_JOB})
-    os.chdir(request["folder"])
-    if request["leads_group"]:
+    os.environ.update({**request.environment, _JOB: _NO_JOB})
+    os.chdir(request.folder)
+    if request.leads_group:
         os.setpgid(0, 0)
     with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, request["niceness"])
+        os.setpriority(os.PRIO_PROCESS, 0, request.niceness)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(request["oom_score"])
+        Path("/proc/self/oom_score_adj").write_text(request.oom_score)
     gc.enable()
     # `random` sees to that itself.
     if numpy_random := sys.modules.get("numpy.random"):

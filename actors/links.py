@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 import sys
@@ -21,21 +20,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
+from penstock.actors.fork_client import belongs_to_user
+
 _HEADER: Final = struct.Struct("<I")
-_CREDENTIALS: Final = struct.Struct("3i")
-"""Process, user and group; see unix(7)."""
 _CHUNK_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 1.0
 _BACKLOG: Final = 1024
 
 Receive: TypeAlias = Callable[[bytes], None]
-"""Takes one frame, on the event loop."""
+"""Takes one frame, in the thread that `Readers` call back in."""
 Reply: TypeAlias = Callable[[bytes], bool]
 """Sends one frame; see `Link.send`."""
 
 
 class Readers(Protocol):
-    """What calls back when something has come, such as an event loop."""
+    """What calls back when something has come: an event loop, or `PolledReaders` in the thread that polls."""
 
     def add_reader(self, fd: socket.socket, callback: Callable[[], object], /) -> object:
         """Call back when there is something to read."""
@@ -51,8 +50,8 @@ class Link:
 
     Args:
         connection: to the other process.
-        loop: on which frames are received.
-        receive: takes each frame.
+        loop: on which the link begins, ends and sends what did not fit.
+        receive: takes each frame: on the loop, or with `readers` in the thread that these call back in.
         lost: called once, on the loop, when the other end has closed or died; not behind `close`.
         readers: watches for frames, and has them received; by default the loop.
 
@@ -173,13 +172,22 @@ class LinkServer:
 
     Args:
         actor_id: in hexadecimal digits; who has it finds this process.
-        receive: takes a frame, and what sends one back to where it came from, which any thread may call.
+        receive: takes a frame, and what sends one back to where it came from, which any thread may call. Called on the
+            event loop, or with `readers` in the thread that these call back in: for questions, mostly that of the task.
         readers: watches for frames, and has them received; by default the event loop.
+        prepare: called on the event loop for each connection, before any frame of it is received.
     """
 
-    def __init__(self, actor_id: str, receive: Callable[[bytes, Reply], None], readers: Readers | None = None) -> None:
+    def __init__(
+        self,
+        actor_id: str,
+        receive: Callable[[bytes, Reply], None],
+        readers: Readers | None = None,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
         self._receive = receive
         self._readers = readers
+        self._prepare = prepare
         self._loop = asyncio.get_running_loop()
         self._links: set[Link] = set()
         self._listening: socket.socket | None = None
@@ -206,6 +214,7 @@ class LinkServer:
         if not belongs_to_user(connection):
             connection.close()
             return
+        self._prepare()
         receive = self._receive
         link = Link(connection, self._loop, lambda frame: receive(frame, link.send), lambda: drop(link), self._readers)
         drop = self._links.discard
@@ -279,9 +288,3 @@ def connected(actor_id: str) -> socket.socket | None:
 
 def _address(actor_id: str) -> str:
     return f"\0penstock-{actor_id}"
-
-
-def belongs_to_user(connection: socket.socket) -> bool:
-    """Whether the other end belongs to the user of this process, by what the kernel says."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(credentials)[1] == os.getuid())

@@ -81,6 +81,11 @@ def packed_question(attempt: int, uid: str, state: str, question: Question) -> b
         return b""
 
 
+def prepare_for_questions() -> None:
+    """Load what reads them, which few subtasks need: not in the thread of the task, which reads those of links."""
+    import penstock.savepoints.live_rows  # noqa: F401
+
+
 class Ask(Protocol):
     """Has an attempt of a subtask answer a question."""
 
@@ -142,7 +147,9 @@ class _Asked:
 
 
 class StateAnswers:
-    """The questions to one attempt of a subtask. `ask` and `end` are called on the event loop.
+    """The questions to one attempt of a subtask.
+
+    `ask` is called on the event loop, or by the thread of the task between two steps; `end` on the event loop.
 
     Args:
         task, subtask: whose, for messages.
@@ -174,9 +181,6 @@ class StateAnswers:
         The answer is `StateNotReadyError` where the subtask has ended, or as many as may be wait already, and
         `StateError` where there is no such operator or state, or a filter does not fit.
         """
-        # The import loads the reader of savepoints, which few subtasks need; and not in the thread of the task.
-        import penstock.savepoints.live_rows  # noqa: F401
-
         asked = _Asked(uid, state, question, answered)
         under_way, most = self._under_way[asked.is_scan], _MOST_SCANS if asked.is_scan else _MOST_LOOKUPS
         if self._ended:

@@ -30,7 +30,7 @@ from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
 from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target, resolve
 from penstock.actors.stacks import SampledStack, sampled_stacks
-from penstock.actors.state_answers import Answered, SharedAnswer, answer_frame, listening_id
+from penstock.actors.state_answers import Answered, SharedAnswer, answer_frame, listening_id, prepare_for_questions
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.elements import Barrier
@@ -140,7 +140,9 @@ class SubtaskActor:
                 self._links = LinkServer(actor_id, self._on_frame)
                 if sys.platform.startswith("linux"):
                     self._polled = PolledReaders(asyncio.get_running_loop(), self._on_questions)
-                self._questions = LinkServer(listening_id(actor_id), self._on_question, self._polled)
+                self._questions = LinkServer(
+                    listening_id(actor_id), self._on_question, self._polled, prepare_for_questions
+                )
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
         take_frame(frame, reply, self._take)

@@ -160,7 +160,7 @@ def check_fit(values: list[Any], kind: pa.DataType) -> None:
 
 
 def fit_of(kind: pa.DataType) -> Callable[[list[Any]], None]:
-    """`_check_fit` for one type, which is looked at once."""
+    """`check_fit` for one type, which is looked at once."""
     if pa.types.is_dictionary(kind):
         return fit_of(kind.value_type)
     allowed = allowed_kinds(kind)

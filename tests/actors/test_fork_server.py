@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import marshal
 import os
 import socket
 import subprocess
@@ -31,6 +33,30 @@ if __name__ == "__main__":
         "leads": os.getpgrp() == os.getpid(), "input": sys.stdin.read(), "files": len(os.listdir("/proc/self/fd")),
         "children": signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL,
     }))
+"""
+FAILS_ONCE = """
+import errno, os, runpy, socket, sys
+
+def once(function, number):
+    left = [number]
+    def call(*arguments):
+        if left:
+            raise OSError(left.pop(), "there are too many")
+        return function(*arguments)
+    return call
+
+os.fork = once(os.fork, errno.EAGAIN)
+socket.socket.accept = once(socket.socket.accept, errno.EMFILE)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+OF_ANOTHER_USER = """
+import os, runpy, sys
+
+user = os.getuid() + 1
+os.getuid = lambda: user
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
 """
 EMBEDDED = """
 import json, os, sys
@@ -67,8 +93,8 @@ class Server:
     script: Path
     process: subprocess.Popen[bytes]
 
-    def run(self, *arguments: str, raylet: str = RAYLET, **options: Any) -> Any:
-        """What a worker says of itself."""
+    def run(self, *arguments: str, raylet: str = RAYLET, within: str | None = None, **options: Any) -> Any:
+        """What a worker says of itself; its client is run by the program `within`, if there is one."""
         environment = {
             **os.environ,
             fork_client.SERVER: f"{self.address} {self.script}",
@@ -76,7 +102,7 @@ class Server:
             "RAY_JOB_ID": "01000000",
             "WORD": "caf\udce9",
         }
-        command = [sys.executable, fork_client.__file__, *arguments]
+        command = [sys.executable, *_program(within), fork_client.__file__, *arguments]
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, input=b"typed", check=True, timeout=60, **options
         )
@@ -86,13 +112,25 @@ class Server:
         return bool(said["parent"] == self.process.pid)
 
 
+def _program(text: str | None) -> list[str]:
+    return [] if text is None else ["-c", text]
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     """One that serves, and has loaded `colorsys` before the script has."""
+    with started(tmp_path) as one:
+        yield one
+
+
+@contextlib.contextmanager
+def started(tmp_path: Path, within: str | None = None) -> Iterator[Server]:
+    """A server, run by the program `within`, if there is one."""
     script = tmp_path / "worker.py"
     script.write_text(SCRIPT)
     address = f"penstock-test-{tmp_path.name}-{os.getpid()}"
-    command = fork_server.command(address, str(script), ["colorsys"], ["stringprep"])
+    python, *rest = fork_server.command(address, str(script), ["colorsys"], ["stringprep"])
+    command = [python, *_program(within), *rest]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             assert process.stdin is not None
@@ -146,16 +184,45 @@ def test_without_the_server_workers_are_started_as_ray_does(server: Server) -> N
     assert server.run(USUAL)["loaded"] == []
 
 
+def test_a_server_of_another_user_is_told_nothing(server: Server) -> None:
+    said = server.run(USUAL, within=OF_ANOTHER_USER)
+    assert (server.is_parent_of(said), said["loaded"]) == (False, [])
+
+
+def test_a_worker_that_cannot_be_forked_is_started_as_ray_does_and_the_next_is_forked(tmp_path: Path) -> None:
+    with started(tmp_path, within=FAILS_ONCE) as server:
+        assert [server.is_parent_of(server.run(USUAL)) for _ in range(2)] == [False, True]
+
+
+def _whole(arguments: list[str], **others: object) -> bytes:
+    return marshal.dumps({**fork_client._request(arguments), "environment": {"RAY_RAYLET_PID": RAYLET}, **others})
+
+
+def test_what_is_no_request_does_not_keep_others_from_their_workers(server: Server) -> None:
+    for sent in (
+        b"",
+        b"nonsense",
+        marshal.dumps(["arguments"]),
+        marshal.dumps({}),
+        _whole([])[:-5],
+        _whole([], environment=None),
+        _whole([], environment={}),
+        # Its open files are missing.
+        _whole([]),
+    ):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+            asking.connect(f"\0{server.address}")
+            asking.sendall(fork_client.READY + sent)
+            asking.shutdown(socket.SHUT_WR)
+            assert asking.recv(8) == fork_client.READY
+            assert asking.recv(8) == b"", sent
+    assert server.is_parent_of(server.run(USUAL))
+
+
 def test_who_asks_and_goes_does_not_keep_others_from_their_workers(server: Server) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
         gone.connect(f"\0{server.address}")
         assert gone.recv(1) == fork_client.READY
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as nonsense:
-        nonsense.connect(f"\0{server.address}")
-        nonsense.sendall(b"nonsense")
-        nonsense.shutdown(socket.SHUT_WR)
-        assert nonsense.recv(8) == fork_client.READY
-        assert nonsense.recv(8) == b""
     assert server.is_parent_of(server.run(USUAL))
 
 

@@ -7,6 +7,7 @@ import functools
 import itertools
 import os
 import socket
+import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -182,6 +183,24 @@ async def test_a_large_message_is_a_call_and_so_is_each_to_an_actor_that_nobody_
     monkeypatch.undo()
     Sender(ends, foreign).end.send((Watermark(3),))
     assert foreign.by_call[1:] == [(Watermark(3),)]
+
+
+@on_a_loop
+async def test_before_frames_of_a_connection_are_received_the_loop_prepares_for_them(ends: ExitStack) -> None:
+    events: list[object] = []
+    name = f"test-{os.getpid()}-{next(_IDS)}"
+    server = LinkServer(
+        name, lambda frame, reply: events.append(frame), prepare=lambda: events.append(threading.current_thread())
+    )
+    ends.callback(server.close)
+    assert events == []
+    connection = connected(name)
+    assert connection is not None
+    link = Link(connection, asyncio.get_running_loop(), lambda frame: None, lambda: None)
+    ends.callback(link.close)
+    link.send(b"a question")
+    await until(lambda: len(events) == 2)
+    assert events == [threading.current_thread(), b"a question"]
 
 
 @on_a_loop
