@@ -6,6 +6,7 @@ comes; where no console runs, or it does not answer, nothing is said.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from concurrent.futures import Future
@@ -21,8 +22,10 @@ CONSOLE_ACTOR: Final = "penstock-console"
 
 def tell_console() -> None:
     """Say it, once for each cluster: later calls cost nothing, and the first one a look for the actor's name."""
-    if ray.is_initialized():
-        tell_console_of(ray.get_runtime_context().gcs_address)
+    # A job runs already: what the cluster answers to this is no error of the job's.
+    with contextlib.suppress(Exception):
+        if ray.is_initialized():
+            tell_console_of(ray.get_runtime_context().gcs_address)
 
 
 @functools.cache

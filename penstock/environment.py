@@ -525,15 +525,16 @@ class StreamEnvironment:
             job = self._start(graph, job_program, program, start, detached)
             # Only the error counts of a job that could not be started.
             warn_of_idle_sinks(graph)
-        if self._now.runtime == "ray":
-            from penstock.actors.console_address import tell_console
-
-            tell_console()
         program.job = job
         if program is self._program:
             self._program = reminding_program(self._submit)
         # A job ends with its handle, and callers need not keep theirs.
         self._jobs = [*(other for other in self._jobs if not other.ended), job]
+        if self._now.runtime == "ray":
+            from penstock.actors.console_address import tell_console
+
+            # It asks the cluster and may be interrupted, so it stands behind what keeps the job.
+            tell_console()
         return job
 
     def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> JobProgram:

@@ -420,8 +420,8 @@ def test_a_program_that_cannot_be_planned_prepares_no_sink() -> None:
     assert first.events == []
 
 
-@pytest.mark.parametrize("fails", ["check_serializable", "connect", None])
-def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.MonkeyPatch, fails: str | None) -> None:
+def fake_ray(monkeypatch: pytest.MonkeyPatch, fails: str | None = None) -> list[str]:
+    """No cluster, where jobs start at once; the steps of that which are taken, of which one may fail."""
     events: list[str] = []
 
     def step(name: str) -> Callable[..., Any]:
@@ -429,7 +429,7 @@ def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.M
             if name == fails:
                 raise GraphError(f"{name} failed")
             events.append(name)
-            return SimpleNamespace(ended=False)
+            return SimpleNamespace(name="started", ended=False)
 
         return happen
 
@@ -442,9 +442,30 @@ def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.M
         ("console_address", SimpleNamespace(tell_console=lambda: None)),
     ):
         monkeypatch.setitem(sys.modules, f"penstock.actors.{module}", content)
+    return events
+
+
+def test_who_is_interrupted_while_the_console_is_looked_for_has_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    fake_ray(monkeypatch)
+    monkeypatch.setitem(sys.modules, "penstock.actors.console_address", SimpleNamespace(tell_console=interrupt))
+    env = StreamEnvironment(runtime="ray", parallelism=1)
+    stream = flights(env)
+    stream.sink_to(RecordingSink())
+    with pytest.raises(KeyboardInterrupt):
+        env.submit()
+    with pytest.raises(GraphError, match="was submitted as job 'started'"):
+        stream.collect()
+
+
+@pytest.mark.parametrize("fails", ["check_serializable", "connect", None])
+def test_sinks_of_a_ray_job_are_not_prepared_by_its_client(monkeypatch: pytest.MonkeyPatch, fails: str | None) -> None:
+    events = fake_ray(monkeypatch, fails)
     env = StreamEnvironment(runtime="ray", parallelism=1)
     sink = RecordingSink()
-    sink.prepare = step("prepare")  # type: ignore[method-assign]
+    sink.prepare = lambda *_: events.append("prepare")  # type: ignore[method-assign]
     flights(env).sink_to(sink)
     if fails is None:
         env.submit()
