@@ -38,8 +38,8 @@ class OperatorMetrics:
         group: the metrics that its function, source or sink has made.
         latency: ages of latency markers when they came, in ms: a histogram for each source, by its name in plain
             characters.
-        keys: of how many keys each state holds something, where that is known at once: a gauge for each, by the state's
-            name in plain characters.
+        keys: of how many keys each state holds something, where that is known at once: a gauge for each, by the name
+            that the state is stored by. Always a new mapping, as whoever reads the counters has another thread.
     """
 
     rows_in: int = 0
@@ -49,7 +49,7 @@ class OperatorMetrics:
     input_watermark: int = MIN_TIMESTAMP
     group: MetricGroup = field(default_factory=MetricGroup, compare=False)
     latency: MetricGroup = field(default_factory=MetricGroup, compare=False)
-    keys: MetricGroup = field(default_factory=MetricGroup, compare=False)
+    keys: Mapping[str, Gauge] = field(default_factory=dict, compare=False)
 
     def count_keys(self, state: str, holder: _Holder, count: Callable[[_Holder], int]) -> None:
         """Have the keys of a state counted whenever the counters are read.
@@ -65,8 +65,8 @@ class OperatorMetrics:
             found = there()
             return math.nan if found is None else count(found)
 
-        if len(self.keys.all()) < MOST_METRICS:
-            self.keys.gauge(plain_name(state), read)
+        if len(self.keys) < MOST_METRICS:
+            self.keys = {**self.keys, state: Gauge(read)}
 
     def note_latency(self, marker: LatencyMarker, now_ms: int) -> None:
         """Count the age of a marker that has come; clocks of two machines may differ, so it is 0 at least."""
@@ -185,8 +185,8 @@ def held_keys(operators: Iterable[OperatorMetrics]) -> Mapping[str, int]:
     """
     counts: dict[str, float] = {}
     for operator in operators:
-        for name, gauge in operator.keys.all().items():
-            counts[name] = counts.get(name, 0) + (gauge.value if isinstance(gauge, Gauge) else math.nan)
+        for name, gauge in operator.keys.items():
+            counts[name] = counts.get(name, 0) + gauge.value
     return {name: int(count) for name, count in counts.items() if not math.isnan(count)}
 
 

@@ -55,7 +55,7 @@ class TaskView:
         return self.subtasks.rate(name) / len(self.subtasks) if self.subtasks else 0.0
 
     def held_keys(self) -> Mapping[tuple[str, str], int]:
-        """Of how many keys each state holds something, by uid and the state's name in plain characters."""
+        """Of how many keys each state holds something, by uid and the name that the state is stored by."""
         chains = zip(*(one.operators for one in self.subtasks.metrics), strict=False)
         return {
             (operator.uid, name): count

@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from penstock.engine.metric_types import plain_name
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, SEEN
 from penstock.savepoints.reader import Savepoint
 from penstock.savepoints.shown import json_value, python_rows
@@ -99,7 +98,7 @@ def _listed(cut: Savepoint, held: Mapping[tuple[str, str], int]) -> dict[str, An
                     "name": state.name,
                     "bytes": state.nbytes,
                     "stored-rows": state.stored_rows,
-                    "keys": held.get((operator.uid, plain_name(state.stored_name))),
+                    "keys": held.get((operator.uid, state.stored_name)),
                 }
                 for state in operator.all_states
             ],

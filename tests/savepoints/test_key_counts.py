@@ -61,11 +61,11 @@ def test_keys_are_counted_by_state_and_not_by_what_lists_and_maps_hold() -> None
             operator.capture(CaptureRequest(number, scope))
         run.take(VISITS[50:])
     of_all = dict.fromkeys(("number", "mortal", "list", "map", "mortals"), len(USERS))
-    assert counted(run) == {**of_all, "of_one": 1}
+    assert counted(run) == {**of_all, "of one": 1}
     run.take(LAST)
-    assert counted(run) == {**dict.fromkeys(of_all, len(USERS) - len(LAST)), "of_one": 1}
+    assert counted(run) == {**dict.fromkeys(of_all, len(USERS) - len(LAST)), "of one": 1}
     names = run.operators[0].capture(CaptureRequest(9, CaptureScope.COMPLETE)).tables
-    saved = {name.replace(" ", "_"): len(set(run.saved(name)["user"].to_pylist())) for name in names}
+    saved = {name: len(set(run.saved(name)["user"].to_pylist())) for name in names}
     assert saved == counted(run)
 
 

@@ -44,8 +44,13 @@ def serve(cluster: FakeCluster) -> Iterator[Serve]:
 @pytest.fixture
 def checkpointed(cluster: FakeCluster, tmp_path: Path) -> None:
     """The newest checkpoint has a counter by key."""
+    take_checkpoint(cluster, tmp_path, "visits")
+
+
+def take_checkpoint(cluster: FakeCluster, folder: Path, *states: str) -> None:
+    """Make the newest checkpoint one that has these counters by key."""
     visits = pa.table({"user": ["ann", "bob", "cat"], "value": pa.array([1, 2, 3], pa.int64())})
-    made = savepoints.bootstrap(tmp_path / "s").keyed_state(
-        "totals", keys=["user"], state=ValueStateDescriptor("visits", "int64"), data=visits
-    )
+    made = savepoints.bootstrap(folder / "s")
+    for name in states:
+        made = made.keyed_state("totals", keys=["user"], state=ValueStateDescriptor(name, "int64"), data=visits)
     cluster.checkpoint_url = made.write().path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NoReturn
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from penstock.engine.errors import PenstockError, RecordError, UnknownStateError
 from penstock.web.security import Role
 from penstock.web.state_routes import ARROW
-from tests.web.conftest import TOKENS, Serve
+from tests.web.conftest import TOKENS, Serve, take_checkpoint
 from tests.web.fakes import FakeCluster
 
 STATE = "/v1/jobs/orders-1/state/totals/accumulators"
@@ -59,6 +60,17 @@ def test_the_keys_that_the_job_holds_now_are_told_where_they_are_counted(serve: 
     for one in cluster.readings[0].metrics[1:]:
         one.operators[0][1].count_keys("visits", cluster, lambda _, subtask=one.subtask: 4 + subtask)
     assert keys() == 9
+
+
+def test_keys_of_states_with_names_alike_are_told_apart(serve: Serve, cluster: FakeCluster, tmp_path: Path) -> None:
+    # Fall together in the characters of Prometheus.
+    names = ("余额", "订单", "a-b", "a_b")
+    take_checkpoint(cluster, tmp_path, *names)
+    for one in cluster.readings[0].metrics[1:]:
+        for count, name in enumerate(names):
+            one.operators[0][1].count_keys(name, cluster, lambda _, count=count: count)
+    (operator,) = serve().get("/v1/jobs/orders-1/state").json()["operators"]
+    assert {one["name"]: one["keys"] for one in operator["states"]} == dict(zip(names, (0, 2, 4, 6), strict=True))
 
 
 @pytest.mark.parametrize(
