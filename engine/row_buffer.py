@@ -7,20 +7,24 @@ whatever the function does to its own objects afterwards: results do not depend 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.engine.row_code import adder_maker
 from penstock.engine.rows import RowConverter, rows_of
 
-_UNCHANGEABLE: Final = frozenset(
+_SCALARS_OF_NUMPY: Final = frozenset(np.sctypeDict.values()) - {np.void, np.object_}
+_UNCHANGEABLE: Final[frozenset[type]] = _SCALARS_OF_NUMPY.union(
     {bool, int, float, str, bytes, date, datetime, time, timedelta, Decimal, type(None)},
 )
+_plain_text: Final = str.__str__
+"""Of members of an enumeration, too, of which `str()` gives something else."""
 # Looked up once and not for each row, of which there are many.
 _are_unchangeable: Final = _UNCHANGEABLE.issuperset
 
@@ -31,14 +35,30 @@ def owned_row(row: Any) -> Any:
     What is no mapping is given back as it is; the conversion refuses it.
     """
     if row.__class__ is dict:
-        own = row.copy()
-    elif isinstance(row, Mapping):
-        own = dict(row)
-    else:
-        return row
-    if _are_unchangeable(map(type, own.values())):
-        return own
-    return {name: value if type(value) in _UNCHANGEABLE else copy.deepcopy(value) for name, value in own.items()}
+        return owned_value(row)
+    return owned_value(dict(row)) if isinstance(row, Mapping) else row
+
+
+def owned_value(value: Any) -> Any:
+    """As `owned_row`, of one value; what cannot be copied is given back as it is, and the conversion refuses it.
+
+    Example:
+        `owned_value([1, {"a": [2]}]) == [1, {"a": [2]}]`
+    """
+    kind = type(value)
+    if kind in _UNCHANGEABLE:
+        return value
+    # By hand, at a fraction of what `deepcopy` takes.
+    if kind is list or kind is tuple:
+        return kind(value if _are_unchangeable(map(type, value)) else map(owned_value, value))
+    if kind is dict:
+        if _are_unchangeable(map(type, value.values())):
+            return value.copy()
+        return {name: owned_value(item) for name, item in value.items()}
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 class RowBuffer:
@@ -67,12 +87,13 @@ class RowBuffer:
         self._are_held = schema is not None
         self.add: Callable[[Any], None] = self._add_first
         if schema is not None:
-            self._begin(tuple(schema.names))
+            self._begin(schema.names)
 
     def __len__(self) -> int:
         return (len(self._columns[0]) if self._columns else 0) + len(self._misfits)
 
-    def _begin(self, names: tuple[str, ...]) -> None:
+    def _begin(self, row_names: Iterable[str]) -> None:
+        names = tuple(map(_plain_text, row_names))
         self._names, self._keys = names, frozenset(names)
         self._columns = [[] for _ in names]
         if names:
@@ -81,7 +102,7 @@ class RowBuffer:
     def _add_first(self, row: Any) -> None:
         """Learn the names; later, too, from who has looked `add` up before."""
         if not self._columns and isinstance(row, Mapping) and all(isinstance(name, str) for name in row):
-            self._begin(tuple(row))
+            self._begin(row)
         if self._columns:
             self.add(row)
         else:
@@ -89,6 +110,9 @@ class RowBuffer:
 
     def _add_unusual(self, row: Any) -> None:
         own = owned_row(row)
+        if isinstance(own, dict) and own.keys() != self._keys:
+            # Texts of a class that hashes or compares them otherwise are names, too.
+            own = {_plain_text(name) if isinstance(name, str) else name: value for name, value in own.items()}
         if isinstance(own, dict) and own.keys() == self._keys:
             for name, column in zip(self._names, self._columns, strict=True):
                 column.append(own[name])

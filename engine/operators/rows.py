@@ -18,7 +18,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, ResultError
 from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
-from penstock.engine.row_buffer import RowBuffer
+from penstock.engine.row_buffer import RowBuffer, owned_value
 from penstock.engine.rows import ColumnConverter, batch_columns, batch_rows, rows_of
 from penstock.engine.texts import function_name
 
@@ -349,7 +349,7 @@ class RowColumnsOperator(_RowOperator):
                 # Fresh rows for each function: what one does to them must not be seen by the next.
                 rows = batch_rows(batch.data, self._where)
                 values: list[Any] = []
-                self._call(column.function, rows, values.append)
+                self._call(column.function, rows, _keeper(values, converter.field.type))
                 array = converter.convert(values, rows)
                 computed.append((converter.field, array))
             else:
@@ -365,6 +365,13 @@ class RowColumnsOperator(_RowOperator):
         out.collect(
             batch.with_data(pa.RecordBatch.from_arrays([array for _, array in columns.values()], schema=schema))
         )
+
+
+def _keeper(values: list[Any], kind: pa.DataType) -> Callable[[Any], None]:
+    """Appends values of a column as they are now; those of most types nobody can change, and they cost nothing."""
+    if pa.types.is_primitive(kind) or pa.types.is_string(kind):
+        return values.append
+    return lambda value: values.append(owned_value(value))
 
 
 def _check_function(verb: str, function: object, result: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -217,6 +217,20 @@ def test_computed_columns_see_the_input_alone() -> None:
     result = run(spec, batch_of(a=[1], b=[10]))
     assert result is not None
     assert list(result.data.to_pylist()[0].items()) == [("a", -1), ("b", 1), ("c", 1), ("d", 10)]
+
+
+@pytest.mark.parametrize(("kind", "make"), [(pa.list_(pa.int64()), list), (pa.binary(), bytearray), (None, list)])
+def test_computed_values_are_kept_as_they_were(kind: pa.DataType | None, make: Callable[[], Any]) -> None:
+    kept = make()
+
+    def note(row: dict[str, Any]) -> Any:
+        kept.append(row["x"])
+        return kept
+
+    declared = None if kind is None else pa.schema([("seen", kind)])
+    result = run(RowColumnsSpec(select(seen=note), declared), batch_of(x=[1, 2]))
+    assert result is not None
+    assert [list(value) for value in result.data["seen"].to_pylist()] == [[1], [1, 2]]
 
 
 def test_the_schema_of_computed_columns() -> None:
