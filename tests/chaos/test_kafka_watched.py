@@ -158,7 +158,7 @@ def test_a_page_shows_what_a_kafka_job_goes_through_and_its_end(kafka: Kafka, tm
     try:
         with Watcher(server.url) as watcher:
             job = WatchedJob(kafka, watcher=watcher)
-            run = run_server_job(job, FAULTS, chaos_environment(str(tmp_path / "checkpoints")), "12s")
+            run = run_server_job(job, FAULTS, chaos_environment(str(tmp_path / "checkpoints")), "60s")
             # For people, with `-rP`: whether a recovery is seen on its way depends on how long it takes.
             print("\n".join([*map(str, run.faults), *job.said, *job.failures]))  # noqa: T201
             assert (run.problems, run.violations, run.status) == ([], [], "finished")

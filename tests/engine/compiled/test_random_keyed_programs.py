@@ -21,7 +21,7 @@ from tests.engine.compiled.keyed_programs import ROWS, compiled, outcome, plain,
 SETTINGS = settings(
     max_examples=drawn(15), phases=[Phase.reuse, Phase.generate], suppress_health_check=list(HealthCheck)
 )
-MANY = settings(SETTINGS, max_examples=5_000, phases=[Phase.generate], derandomize=True, database=None)
+MANY = settings(SETTINGS, max_examples=20_000, phases=[Phase.generate], derandomize=True, database=None)
 
 
 def differs(case: tuple[str, list[dict[str, Any]]]) -> bool:
