@@ -218,8 +218,8 @@ def test_rows_lost_on_their_way_to_the_client_fail_the_job() -> None:
     while not job._fetches:
         job.pump(0.1)
     # A call that the actor refuses fails as a lost reply does: by an error other than the actor's death.
-    ((channel, source),) = job._fetches.values()
-    job._fetches = {source.actor.fetch.remote(source.attempt, 99, 0, 1.0): (channel, source)}
+    (fetch,) = job._fetches.values()
+    job._fetches = {fetch.source.actor.fetch.remote(fetch.source.attempt, 99, 0, 1.0): fetch}
     with pytest.raises(JobFailedError, match="rows for the client were lost"):
         job.wait()
 
