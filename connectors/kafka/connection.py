@@ -169,7 +169,8 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
     installed()
     try:
         await asyncio.wait_for(start, CONNECT_SECONDS)
-    except (asyncio.TimeoutError, KafkaError, OSError) as error:
+    except (asyncio.TimeoutError, KafkaError, OSError, AssertionError) as error:
+        # A broker that has just started may name none, itself not either: aiokafka asserts that there is one.
         in_time = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(error, asyncio.TimeoutError) else str(error)
         raise ConnectionError(
             f"no Kafka broker can be used at {connection.address}: {heard.text or in_time}; check bootstrap_servers, "
