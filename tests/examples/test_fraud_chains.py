@@ -12,7 +12,6 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.testing.services import Kafka
-from tests.connectors.kafka.written import records
 
 MINUTE_MS = 60_000
 
@@ -99,7 +98,5 @@ def test_a_reader_of_committed_records_sees_each_alert_once(
     env = ps.StreamEnvironment(runtime="local", parallelism=2, checkpoints=ps.checkpoints("100ms", str(tmp_path)))
     example.build(env, servers)
     env.execute("fraud chains")
-    # Brokers tell who commits before they tell readers, on a busy machine seconds before: this waits for it.
-    records(servers, example.ALERTS)
     found = example.committed(ps.StreamEnvironment(runtime="local"), servers)
     assert _shown(found.to_pylist()) == alerts_of(events)
