@@ -140,6 +140,8 @@ class KafkaBroker(Server):
             "share.coordinator.state.topic.num.partitions": "1",
             # A topic that is not there is an error that tests want to see.
             "auto.create.topics.enable": "false",
+            # Rows of tests often bear old times: by default those are deleted, minutes later, when a week has passed.
+            "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
             "broker.session.timeout.ms": "3000",

@@ -33,7 +33,7 @@ def hour_of(n: int) -> int:
 
 def topic_of(kafka: Kafka, partitions: int) -> str:
     topic = f"batch-{uuid.uuid4().hex[:10]}"
-    kafka.create_topic(topic, partitions=partitions, settings={"retention.ms": "-1"})
+    kafka.create_topic(topic, partitions=partitions)
     return topic
 
 

@@ -16,8 +16,7 @@ def new_topic(kafka: Kafka) -> Callable[..., str]:
 
     def make(partitions: int = 1, prefix: str = "t") -> str:
         topic = f"{prefix}-{uuid.uuid4().hex[:10]}"
-        # Records of 1970 are deleted otherwise, some time after the broker's start.
-        kafka.create_topic(topic, partitions=partitions, settings={"retention.ms": "-1"})
+        kafka.create_topic(topic, partitions=partitions)
         return topic
 
     return make

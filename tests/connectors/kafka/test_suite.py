@@ -28,7 +28,7 @@ FORMAT = JsonFormat({"id": "int64", "name": "string"})
 def topic(kafka: Kafka) -> str:
     """Three partitions, one of them empty."""
     name = f"suite-{uuid.uuid4().hex[:10]}"
-    kafka.create_topic(name, partitions=3, settings={"retention.ms": "-1"})
+    kafka.create_topic(name, partitions=3)
     for partition in (0, 2):
         sent = [b"%d" % number for number in range(COUNT) if number % 3 // 2 == partition // 2]
         produce(kafka.bootstrap_servers, name, sent, partition)

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError
 
 from penstock.engine.errors import ConfigurationError
@@ -96,6 +98,23 @@ def test_topics_are_made_on_demand_only_and_once(kafka: Kafka) -> None:
     kafka.create_topic("test-topic", partitions=3, settings={"max.message.bytes": "2000000"})
     with pytest.raises(TopicAlreadyExistsError, match="test-topic"):
         kafka.create_topic("test-topic")
+
+
+def test_records_of_old_times_are_not_deleted(kafka: Kafka) -> None:
+    """Brokers look for those every five minutes, so a test that comes upon it fails once in a while."""
+
+    async def settings_of(topic: str) -> list[Any]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        await admin.start()
+        try:
+            (answer,) = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        finally:
+            await admin.close()
+        return [setting for *_, settings in answer.resources for setting in settings]
+
+    kafka.create_topic("test-old-times")
+    values = {name: value for name, value, *_ in asyncio.run(settings_of("test-old-times"))}
+    assert values["retention.ms"] == "-1"
 
 
 def test_a_cluster_has_a_broker() -> None:
