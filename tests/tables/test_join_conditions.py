@@ -64,3 +64,14 @@ def test_a_condition_of_one_side_is_asked_before_the_join_where_it_cannot_fail(e
 def test_what_differs_each_time_stays_above(env: StreamEnvironment) -> None:
     plan = explained(env, f"{COMMA_JOIN} AND RAND() + o.amount > 5")
     assert plan.index("RAND") < plan.index("Join(INNER, (id = id))")
+
+
+def test_months_are_no_bound_as_they_have_no_length() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    for name, days in (("a", ["2024-01-01", "2024-02-01"]), ("b", ["2024-01-03", "2024-03-02"])):
+        rows = pa.table({"k": [1, 2], "at": pa.array(days).cast(pa.timestamp("ms"))})
+        stream = env.from_collection(rows).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+        env.tables.catalog.add(StreamTable(name, stream, stream_columns(stream, "at")))
+    table = env.sql("SELECT a.k FROM a JOIN b ON a.k = b.k AND b.at BETWEEN a.at AND a.at + INTERVAL '1' MONTH")
+    assert table is not None
+    assert [row["k"] for row in table.collect()] == [1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
-from penstock.tables.types import may_be_key
+from penstock.tables.types import Kind, may_be_key
 
 _Bound = tuple[int | None, int | None]
 
@@ -91,6 +91,9 @@ def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] |
         return None
     time, amount = expression.arguments
     below = _shifted_time(time, columns)
-    if below is None or columns_in(amount) or not isinstance(amount, Constant) or not isinstance(amount.value, int):
+    # Months have no length of their own.
+    if below is None or amount.type.kind is not Kind.INTERVAL_MILLIS:
+        return None
+    if not isinstance(amount, Constant) or not isinstance(amount.value, int):
         return None
     return below[0], below[1] + (amount.value if expression.name == "PLUS_INTERVAL" else -amount.value)
