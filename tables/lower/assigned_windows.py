@@ -70,7 +70,7 @@ class AssignedWindows(Operator):
         times = self._local(batch.timestamps)
         slices, numbers = np.unique((times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True)
         ends_of = [self._ends(int(number)) for number in slices]
-        lasts_of = [self._moments(ends) - 1 for ends in ends_of]
+        lasts_of = [self._moments(ends - 1) for ends in ends_of]
         is_open = [lasts > self._watermark for lasts in lasts_of]
         ends_of = [ends[there] for ends, there in zip(ends_of, is_open, strict=True)]
         counts = np.array([len(ends) for ends in ends_of], np.int64)[numbers]
@@ -103,10 +103,10 @@ class AssignedWindows(Operator):
         return times
 
     def _moments(self, shown: Int64s) -> Int64s:
-        """The moments at which the clocks of the zone show some times; of two the first."""
+        """The last moments at which the clocks of the zone show some times, or where they skip these, earlier ones."""
         if self._zone is None:
             return shown
         local = pa.array(shown).cast(pa.timestamp("ms"))
-        moments = pc.assume_timezone(local, self._zone, ambiguous="earliest", nonexistent="latest")
+        moments = pc.assume_timezone(local, self._zone, ambiguous="latest", nonexistent="earliest")
         found: Int64s = moments.cast(pa.int64()).to_numpy()
         return found

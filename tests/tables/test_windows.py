@@ -86,3 +86,18 @@ def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None
     table = env.sql(f"SELECT COUNT(*) AS n FROM {tumbling} GROUP BY window_start, window_end")
     assert table is not None
     assert [row["n"] for row in table.collect()] == [2, 1]
+
+
+def test_a_window_that_the_clocks_show_twice_takes_rows_of_both_times() -> None:
+    times = pa.array(["2024-10-26T23:55:00Z", "2024-10-27T00:05:00Z", "2024-10-27T01:05:00Z"])
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
+    stream = env.from_collection(pa.table({"at": times.cast(pa.timestamp("ms", "UTC"))}))
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    env.sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
+    bounds = "window_start, window_end, window_time"
+    windows = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTE))"
+    table = env.sql(f"SELECT {bounds}, COUNT(*) AS n FROM {windows} GROUP BY {bounds}")
+    assert table is not None
+    ends = {datetime(2024, 10, 26, 23, 59, 59, 999000): 1, datetime(2024, 10, 27, 1, 9, 59, 999000): 2}
+    assert {row["window_time"].replace(tzinfo=None): row["n"] for row in table.collect()} == ends
