@@ -12,6 +12,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.expressions import Expression, FunctionCall, InputColumn
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse.table_statements import ComputedColumn
+from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.nodes import (
     Change,
     ChangelogMode,
@@ -108,6 +109,13 @@ def _with_computed(table: CatalogTable, node: PlanNode) -> PlanNode:
     return Project(node, tuple(expressions), tuple(columns))
 
 
+def _check_watermark(given: t.SqlType, time: t.SqlType, at: int, source: SqlText) -> None:
+    if given.kind is not time.kind:
+        raise source.invalid(at, f"the watermark must be of type {time}, as its column is, not {given}")
+    if given.precision > 3:
+        raise source.invalid(at, f"the watermark must have 3 digits behind the second at most, and is {given}; cast it")
+
+
 def _is_of_source(value: n.Node) -> bool:
     return isinstance(value, n.Call) and value.name == "SOURCE_WATERMARK" and not value.arguments
 
@@ -128,10 +136,8 @@ def _with_watermark(table: CatalogTable, node: PlanNode) -> PlanNode:
             "`ts AS TO_TIMESTAMP_LTZ(millis, 3)`",
         )
     watermark = None if _is_of_source(definition.value) else binder.bind(definition.value)
-    if watermark is not None and watermark.type.kind is not column.type.kind:
-        raise source.invalid(
-            definition.value.at, f"the watermark must be of type {column.type}, as its column is, not {watermark.type}"
-        )
+    if watermark is not None:
+        _check_watermark(watermark.type, column.type, definition.value.at, source)
     columns = tuple(
         Column(c.name, c.type, TimeAttribute.ROWTIME if place == column.index else c.time)
         for place, c in enumerate(node.columns)

@@ -114,6 +114,13 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlValidationError, f"CREATE TABLE t (a INT PRIMARY KEY) {_FILES}", 34, "say so with NOT ENFORCED"),
     (SqlValidationError, f"CREATE TABLE t (a INT, PRIMARY KEY (b) NOT ENFORCED) {_FILES}", 37, "names 'b'"),
     (SqlValidationError, f"CREATE TABLE t (a INT, WATERMARK FOR a AS a) {_FILES}", 38, "event time needs TIMESTAMP(3)"),
+    (
+        *(
+            SqlValidationError,
+            f"CREATE TABLE t (a TIMESTAMP(6), b AS CAST(a AS TIMESTAMP(3)), WATERMARK FOR b AS a) {_FILES}",
+        ),
+        *(82, "the watermark must have 3 digits behind the second at most, and is TIMESTAMP(6); cast it"),
+    ),
     (SqlValidationError, "CREATE TABLE orders (a INT) WITH ('connector' = 'blackhole')", 14, "IF NOT EXISTS"),
     (SqlValidationError, "DROP VIEW orders", 1, "write DROP TABLE orders"),
     (SqlValidationError, "DROP TABLE nope", 12, "there is no table 'nope'; DROP TABLE IF EXISTS minds none"),
