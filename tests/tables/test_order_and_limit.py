@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from penstock import StreamEnvironment
+from penstock import StreamEnvironment, WatermarkStrategy
 from penstock.engine.errors import PenstockError
+from penstock.tables.catalog.catalog import StreamTable
+from penstock.tables.environment import stream_columns
+from tests.tables.held_rows import held_rows
 
 TIMES = "(VALUES (3, 1), (1, 2), (2, 3)) AS t (a, n)"
 
@@ -86,3 +90,13 @@ def test_what_is_in_order_stays_so_on_its_way_to_changes_and_sinks(
     env.sql(f"INSERT INTO shown {query}")
     env.execute()
     assert [int(line[3:-1]) for line in capsys.readouterr().out.splitlines()] == wanted
+
+
+@pytest.mark.parametrize(("limit", "wanted"), [("LIMIT 1", [1]), ("LIMIT 1 OFFSET 1", [2])])
+def test_the_first_rows_by_time_of_what_changes(limit: str, wanted: list[int]) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    rows = pa.table({"k": [1, 2, 1], "at": pa.array([1, 5, 3], pa.timestamp("ms"))})
+    stream = env.from_collection(rows).assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    last = "SELECT k, at FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY at DESC) AS n FROM t) WHERE n = 1"
+    assert [k for k, _ in held_rows(env, f"{last} ORDER BY at {limit}")] == wanted

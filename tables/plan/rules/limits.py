@@ -10,10 +10,10 @@ from penstock.tables.plan.nodes import INSERT_ONLY, Column, Filter, PlanNode, Pr
 
 def limits(node: PlanNode) -> PlanNode:
     """The rule; what comes in order, or is not ordered at all, stays a sort."""
-    if not isinstance(node, Sort) or node.limit is None or goes_by_time(node):
+    if not isinstance(node, Sort) or node.limit is None:
         return node
     only_comes = changelog_mode(node.input) == INSERT_ONLY
-    if only_comes and (not node.order or is_bounded(node.input)):
+    if only_comes and (not node.order or goes_by_time(node) or is_bounded(node.input)):
         return node
     if node.limit == 0:
         return Filter(node.input, Constant(t.BOOLEAN.with_nullable(False), False))
