@@ -172,7 +172,7 @@ def _records(body: bytes) -> list[bytes]:
     """The elements of a JSON array, or the lines that are not empty."""
     if body.lstrip()[:1] == b"[":
         # Lines may begin with a bracket too; the format then says what is wrong with one.
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             return _elements(body.decode("utf-8"))
     return [line for line in body.splitlines() if line]
 

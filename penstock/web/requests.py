@@ -40,7 +40,7 @@ async def body_of(request: Request) -> dict[str, Any]:
         return {}
     try:
         document = await request.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise HTTPException(400, "the body is no JSON") from None
     if not isinstance(document, dict):
         raise HTTPException(400, "the body is no JSON object")

@@ -205,6 +205,11 @@ def test_flinks_operator_scales_by_resource_requirements(serve: Serve, cluster: 
     assert len(cluster.asked) == 1
 
 
+@pytest.mark.parametrize("body", ["{", "[]", "[" * 9_000])
+def test_a_body_that_is_no_object_is_refused(serve: Serve, body: str) -> None:
+    assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
+
+
 def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster) -> None:
     assert serve().get("/v1/jobs/orders-1/autoscaler").status_code == 404
     record = ScalingRecord(5_000, "rescaled", (("src", 3),), ("src: 0.92 busy",), seconds=0.5)

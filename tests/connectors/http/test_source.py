@@ -63,6 +63,12 @@ def test_lines_that_begin_with_a_bracket_stay_lines() -> None:
         assert [row["line"] for row in read(reader)] == ["[1]", "[2]"]
 
 
+def test_an_array_that_python_cannot_read_stays_a_line() -> None:
+    deep = b"[" * 9_000 + b"]" * 9_000
+    with serve(lambda request: answer(request, deep, **{"Content-Type": "application/json"})) as url:
+        assert [row["line"] for row in read(open_reader(HttpSource(url, format=TEXT)))] == [deep.decode()]
+
+
 def test_a_silent_answer_can_be_closed() -> None:
     done = threading.Event()
 
