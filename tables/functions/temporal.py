@@ -5,12 +5,11 @@ TIMESTAMP has no zone and is taken as it stands; TIMESTAMP_LTZ is a moment, whos
 
 from __future__ import annotations
 
-import calendar
 import datetime
 import decimal
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final, TypeAlias
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.casts import cast_values
+from penstock.tables.functions.months import Int64s, add_months, months_between
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
 from penstock.tables.functions.time_patterns import (
     DEFAULT_PATTERN,
@@ -31,8 +31,10 @@ from penstock.tables.functions.time_patterns import (
     shown_unit,
     time_of,
 )
-from penstock.tables.functions.times import local_times, parse_date, parse_timestamp
+from penstock.tables.functions.times import epoch_ms, local_times, parse_date, parse_timestamp
 from penstock.tables.types import Kind, SqlType, arrow_type
+
+_Measure: TypeAlias = Callable[[Int64s, Int64s], Int64s]
 
 _STORED_DIGITS: Final = {"ms": 3, "us": 6, "ns": 9}
 _FIRST_SECOND: Final = -62_135_596_800
@@ -147,12 +149,16 @@ def _in_years(values: pa.Array, span: int, later: int) -> pa.Array:
 
 def _rounded(round_to: Callable[[pa.Array, str], pa.Array]) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
-        rounded = round_to(_local(call, 0), str(s.constant_at(call, 1) or "DAY"))
-        given = call.types[0]
-        if given.kind is Kind.TIMESTAMP_LTZ:
-            plain = SqlType(Kind.TIMESTAMP, precision=given.precision)
-            return cast_values(rounded, plain, call.result, False, call.session)
-        return rounded.cast(arrow_type(call.result), safe=False)
+        unit, given = str(s.constant_at(call, 1) or "DAY"), call.types[0]
+        shown = _local(call, 0)
+        rounded = round_to(shown, unit)
+        if given.kind is not Kind.TIMESTAMP_LTZ:
+            return rounded.cast(arrow_type(call.result), safe=False)
+        if unit in _OF_TIMES:
+            # Clocks may show it twice: it is the one next to the moment itself.
+            return pc.add(call.columns[0], pc.subtract(rounded, shown))
+        plain = SqlType(Kind.TIMESTAMP, precision=given.precision)
+        return cast_values(rounded, plain, call.result, False, call.session)
 
     return evaluate
 
@@ -164,23 +170,13 @@ def _without_zone(call: CallValues) -> pa.Array:
 # Adding intervals
 
 
-def _shift_months(values: Sequence[Any], months: Sequence[int | None]) -> list[Any]:
-    return [None if v is None or n is None else _add_months(v, n) for v, n in zip(values, months, strict=True)]
-
-
-def _add_months(value: Any, months: int) -> Any:
-    total = value.year * 12 + value.month - 1 + months
-    year, month = divmod(total, 12)
-    return value.replace(year=year, month=month + 1, day=min(value.day, calendar.monthrange(year, month + 1)[1]))
-
-
 def _shifted(column: pa.Array, kind: SqlType, amounts: pa.Array, in_months: bool, result: SqlType) -> pa.Array:
     target = arrow_type(result)
     if in_months:
-        return pa.array(_shift_months(column.to_pylist(), amounts.to_pylist()), arrow_type(kind)).cast(target)
+        return add_months(column, amounts).cast(target)
     if kind.kind is Kind.DATE:
         if result.kind is Kind.DATE:
-            days = pc.divide(amounts.cast(pa.int64()), 86_400_000).cast(pa.int32())
+            days = pc.divide(amounts.cast(pa.int64()), 86_400_000).cast(pa.int32(), safe=False)
             return pc.add(column.cast(pa.int32()), days).cast(pa.date32())
         column = column.cast(target)
     if kind.kind is Kind.TIME:
@@ -236,37 +232,33 @@ def _timestamp_add_type(given: Sequence[SqlType]) -> SqlType:
 
 def _timestamp_diff(call: CallValues) -> pa.Array:
     unit = str(s.constant_at(call, 0))
-    begin, end = (_as_timestamps(call, place) for place in (1, 2))
-    if unit in _MONTHS_OF:
-        pairs = zip(begin.to_pylist(), end.to_pylist(), strict=True)
-        months = [None if a is None or b is None else _months_between(a, b) for a, b in pairs]
-        counts = [None if count is None else int(count / _MONTHS_OF[unit]) for count in months]
-        return pa.array(counts, pa.int32())
-    millis = pc.subtract(end.cast(pa.int64()), begin.cast(pa.int64()))
-    return pc.divide(millis, _MS_OF[unit]).cast(pa.int32(), safe=False)
+    measure, size = (months_between, _MONTHS_OF[unit]) if unit in _MONTHS_OF else (_elapsed, _MS_OF[unit])
+    return pc.divide(_distances(call, 1, measure), size).cast(pa.int32(), safe=False)
 
 
-def _between(unit: str) -> s.Evaluate:
+def _between(measure: _Measure) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
-        begin, end = (_as_timestamps(call, place) for place in (0, 1))
-        if unit == "MONTH":
-            pairs = zip(begin.to_pylist(), end.to_pylist(), strict=True)
-            months = [None if a is None or b is None else _months_between(a, b) for a, b in pairs]
-            return pa.array(months, arrow_type(call.result))
-        return pc.subtract(end.cast(pa.int64()), begin.cast(pa.int64())).cast(arrow_type(call.result))
+        return _distances(call, 0, measure).cast(arrow_type(call.result), safe=False)
 
     return evaluate
 
 
-def _as_timestamps(call: CallValues, place: int) -> pa.Array:
-    return _local(call, place).cast(pa.timestamp("ms"), safe=False)
+def _elapsed(begins: Int64s, ends: Int64s) -> Int64s:
+    return ends - begins
 
 
-def _months_between(begin: datetime.datetime, end: datetime.datetime) -> int:
-    months = (end.year - begin.year) * 12 + end.month - begin.month
-    if months > 0 and _add_months(begin, months) > end:
-        return months - 1
-    return months + 1 if months < 0 and _add_months(begin, months) < end else months
+def _distances(call: CallValues, place: int, measure: _Measure) -> pa.Array:
+    """From the times at a place to those behind it, as `measure` has it of milliseconds.
+
+    Between two moments it is what has passed, as in Flink; clocks count where one of both is none.
+    """
+    both = (place, place + 1)
+    are_moments = all(call.types[one].kind is Kind.TIMESTAMP_LTZ for one in both)
+    times = [call.columns[one] if are_moments else _local(call, one) for one in both]
+    times = [time.cast(pa.timestamp("ms")) if pa.types.is_date(time.type) else time for time in times]
+    begin, end = map(epoch_ms, times)
+    nulls = pc.or_(times[0].is_null(), times[1].is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(measure(begin, end), mask=nulls)
 
 
 # Formats
@@ -540,8 +532,8 @@ FUNCTIONS: Final = (
     ScalarFunction("ADD_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.add)),
     ScalarFunction("SUBTRACT_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.subtract)),
     ScalarFunction("MULTIPLY_INTERVAL", (s.INTERVAL, s.NUMBER), s.like_first, _multiplied),
-    ScalarFunction("TIME_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MILLIS), _between("MILLISECOND")),
-    ScalarFunction("MONTHS_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MONTHS), _between("MONTH")),
+    ScalarFunction("TIME_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MILLIS), _between(_elapsed)),
+    ScalarFunction("MONTHS_BETWEEN", (s.INSTANT, s.INSTANT), always(t.INTERVAL_MONTHS), _between(months_between)),
     ScalarFunction(
         *("TIMESTAMPADD", (s.KEYWORD, s.INTEGER, s.TEMPORAL), _timestamp_add_type, _timestamp_add),
         units=_COUNTED,

@@ -96,14 +96,19 @@ def local_times(values: pa.Array, zone: str) -> pa.Array:
 
 
 def moments(values: pa.Array, zone: str) -> pa.Array:
-    """The moments of times that the clocks of a zone show; where clocks go back the earlier one, as in Java."""
+    """The moments of times that the clocks of a zone show.
+
+    As in Java, where clocks go back it is the earlier one, and of times that they skip, what clocks would have shown
+    that had not been put forward.
+    """
     import pyarrow.compute as pc
 
-    unit = values.type.unit
+    utc = pa.timestamp(values.type.unit, "UTC")
     if zone == "UTC":
-        return values.cast(pa.timestamp(unit, "UTC"))
-    found = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="latest")
-    return found.cast(pa.timestamp(unit, "UTC"))
+        return values.cast(utc)
+    # Of what is skipped it is the last moment before.
+    near = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="earliest")
+    return pc.add(near.cast(utc), pc.subtract(values, pc.local_timestamp(near)))
 
 
 def epoch_ms(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

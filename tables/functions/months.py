@@ -1,0 +1,68 @@
+"""Arithmetic of months on columns of times, for any year that their numbers reach.
+
+The functions of `temporal.py` use it. A day that a month does not have is its last one, as in Flink.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = npt.NDArray[np.int64]
+
+_A_DAY: Final = {"D": 1, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def add_months(times: pa.Array, months: pa.Array) -> pa.Array:
+    """Dates or timestamps some months later, at the same time of the same day of the month.
+
+    Args:
+        times: date32 or timestamp; moments are taken in UTC.
+        months: whole numbers, one for each.
+
+    Returns:
+        An array of the type of `times`; null where one of both is null.
+
+    Example:
+        >>> add_months(pa.array([19753]).cast(pa.int32()).cast(pa.date32()), pa.array([1])).to_pylist()
+        [datetime.date(2024, 2, 29)]
+    """
+    is_date = pa.types.is_date32(times.type)
+    numbers = times.cast(pa.int32() if is_date else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    shifted = _shifted(numbers, months.cast(pa.int64()).fill_null(0).to_numpy(), "D" if is_date else times.type.unit)
+    is_null = pc.or_(times.is_null(), months.is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(shifted.astype(np.int32) if is_date else shifted, mask=is_null).cast(times.type)
+
+
+def months_between(begins: Int64s, ends: Int64s) -> Int64s:
+    """How many whole months lie between times, both as milliseconds since the epoch; negative from a later one.
+
+    Example:
+        >>> months_between(np.array([0, 0]), np.array([31 * 86_400_000, 31 * 86_400_000 - 1])).tolist()
+        [1, 0]
+    """
+    counts = _month(ends) - _month(begins)
+    reached = _shifted(begins, counts, "ms")
+    found: Int64s = counts - ((counts > 0) & (reached > ends)) + ((counts < 0) & (reached < ends))
+    return found
+
+
+def _month(millis: Int64s) -> Int64s:
+    found: Int64s = millis.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+    return found
+
+
+def _shifted(numbers: Int64s, months: Int64s, unit: str) -> Int64s:
+    """Times as numbers of a unit since the epoch, some months later."""
+    days, of_day = np.divmod(numbers, _A_DAY[unit])
+    dates = days.astype("datetime64[D]")
+    first = dates.astype("datetime64[M]")
+    month = first + months.astype("timedelta64[M]")
+    last_day = (month + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
+    shifted = np.minimum(month.astype("datetime64[D]") + (dates - first.astype("datetime64[D]")), last_day)
+    result: Int64s = shifted.astype(np.int64) * _A_DAY[unit] + of_day
+    return result

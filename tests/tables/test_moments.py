@@ -1,0 +1,85 @@
+"""Times of a zone whose clocks are put forward and back: moments, their distances, and what they are rounded to."""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock import StreamEnvironment
+from penstock.tables.functions.months import add_months, months_between
+from penstock.tables.functions.times import epoch_ms
+
+_FORWARD: Final = ("TO_TIMESTAMP_LTZ(1711843200000, 3)", "TO_TIMESTAMP_LTZ(1711850400000, 3)")
+"""An hour before the clocks are put forward, and an hour behind."""
+_SECOND: Final = "TO_TIMESTAMP_LTZ(1729992645000, 3)"
+"""02:30:45, as clocks show it for the second time."""
+
+
+def _value(expression: str) -> Any:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
+    table = env.sql(f"SELECT {expression} AS v")
+    assert table is not None
+    return next(iter(table.collect()))["v"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        # These are answers of Flink 2.3.
+        (f"TIMESTAMPDIFF(SECOND, {_FORWARD[0]}, {_FORWARD[1]})", 7_200),
+        (f"TIMESTAMPDIFF(HOUR, {_FORWARD[0]}, {_FORWARD[1]})", 2),
+        ("TIMESTAMPDIFF(DAY, TO_TIMESTAMP_LTZ(1711839600000, 3), TO_TIMESTAMP_LTZ(1711922400000, 3))", 0),
+        ("TIMESTAMPDIFF(MONTH, TO_TIMESTAMP_LTZ(1706657400000, 3), TO_TIMESTAMP_LTZ(1709247600000, 3))", 0),
+        (f"CAST(({_FORWARD[1]} - {_FORWARD[0]}) SECOND AS STRING)", "+0 02:00:00.000"),
+        (f"TIMESTAMPDIFF(SECOND, FLOOR({_SECOND} TO MINUTE), {_SECOND})", 45),
+        (f"TIMESTAMPDIFF(SECOND, CEIL({_SECOND} TO MINUTE), {_SECOND})", -15),
+        (f"TIMESTAMPDIFF(SECOND, FLOOR({_SECOND} TO HOUR), {_SECOND})", 1_845),
+        (f"TIMESTAMPDIFF(SECOND, CEIL({_SECOND} TO HOUR), {_SECOND})", -1_755),
+        ("CAST(CAST(TIMESTAMP '2024-03-31 02:30:00' AS TIMESTAMP_LTZ(3)) AS STRING)", "2024-03-31 03:30:00.000"),
+        ("CAST(CAST('2024-03-31 02:30:00' AS TIMESTAMP_LTZ(3)) AS STRING)", "2024-03-31 03:30:00.000"),
+        (f"TIMESTAMPDIFF(SECOND, CAST(TIMESTAMP '2024-10-27 02:30:00' AS TIMESTAMP_LTZ(3)), {_SECOND})", 3_645),
+        # Flink keeps the offset of the moment itself, which is not that of its midnight.
+        (f"CAST(FLOOR({_SECOND} TO DAY) AS STRING)", "2024-10-27 00:00:00.000"),
+        (f"CAST(CEIL({_SECOND} TO MONTH) AS STRING)", "2024-11-01 00:00:00.000"),
+    ],
+)
+def test_moments_go_by_what_has_passed(expression: str, wanted: object) -> None:
+    assert _value(expression) == wanted
+
+
+def test_months_reach_beyond_the_years_that_python_has() -> None:
+    later = "DATE '9999-12-31' + INTERVAL '13' MONTH"
+    assert _value(f"EXTRACT(YEAR FROM {later})") == 10_001
+    assert _value(f"TIMESTAMPDIFF(MONTH, DATE '2024-01-31', {later})") == 95_724
+
+
+def _later(time: dt.datetime, months: int) -> dt.datetime:
+    year, month = divmod(time.year * 12 + time.month - 1 + months, 12)
+    return time.replace(year=year, month=month + 1, day=min(time.day, calendar.monthrange(year, month + 1)[1]))
+
+
+_TIMES: Final = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2100, 1, 1))
+
+
+@given(_TIMES, st.integers(-1_200, 1_200))
+def test_months_are_added_as_a_calendar_has_them(time: dt.datetime, months: int) -> None:
+    later = _later(time, months)
+    for kind, wanted in ((pa.timestamp("us"), later), (pa.date32(), later.date())):
+        times = pa.array([time, time, None], pa.timestamp("us")).cast(kind, safe=False)
+        assert add_months(times, pa.array([months, None, 1])).to_pylist() == [wanted, None, None]
+
+
+@given(_TIMES, _TIMES)
+def test_months_between_times_are_those_that_fit_between_them(one: dt.datetime, other: dt.datetime) -> None:
+    begin, end = sorted(time.replace(microsecond=0) for time in (one, other))
+    times = [epoch_ms(pa.array([time], pa.timestamp("ms"))) for time in (begin, end)]
+    forth, back = months_between(*times)[0], months_between(*reversed(times))[0]
+    assert _later(begin, forth) <= end < _later(begin, forth + 1)
+    assert _later(end, back - 1) < begin <= _later(end, back)
