@@ -164,8 +164,8 @@ class Execution:
         Raises:
             ClusterError: there is no room.
         """
-        bundles = slot_bundles(graph)
-        if self._slots.kept(bundles) < self._slots.count:
+        bundles, slots = slot_bundles(graph), self._slots.count
+        if self._slots.kept(bundles) < slots:
             return
         new: Sequence[Place]
         if moved:
@@ -174,17 +174,19 @@ class Execution:
         else:
             await self._slots.resize(bundles)
             new = [place for place in places(graph) if place not in self.actors]
-        self._spare = {place: self._replacement(graph, place) for place in new}
-        ref = ray.put(Imported(graph))
-        warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         try:
+            self._spare = {place: self._replacement(graph, place) for place in new}
+            ref = ray.put(Imported(graph))
+            warming = asyncio.gather(*(_call(actor.prepare.remote(ref)) for actor in self._spare.values()))
             self._count_made(await asyncio.wait_for(warming, seconds))
-        except asyncio.TimeoutError:
+        except BaseException as error:
             self._drop_spare()
-            raise ClusterError(f"{len(new)} processes for the rescale did not start within {seconds:g} s") from None
-        except BaseException:
-            self._drop_spare()
+            # With slots that nobody uses, the job would never find that room is missing.
+            self._slots.shrink(slots)
+            if isinstance(error, asyncio.TimeoutError):
+                text = f"{len(new)} processes for the rescale did not start within {seconds:g} s"
+                raise ClusterError(text) from None
             raise
 
     def process_for(self, place: Place) -> Any | None:
@@ -208,8 +210,8 @@ class Execution:
         while True:
             # A rescale that fails although there is room is not repeated without a pause.
             await asyncio.sleep(_ROOM_SECONDS)
-            # The head of the cluster may be away for a while.
-            with contextlib.suppress(RayError):
+            # The head of the cluster may be away for a while. Whatever else it is, the job would stay small.
+            with contextlib.suppress(Exception):
                 await self._slots.room_for(slot_bundles(graph))
                 self._tell(ev.RoomFound())
                 return

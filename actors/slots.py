@@ -88,17 +88,18 @@ class Slots:
             NoRoomError: there is no room.
         """
         kept = self.kept(bundles)
-        self._give_back(kept)
+        self.shrink(kept)
         for bundle in bundles[kept:]:
             self._slots.append(self._new(bundle, ()))
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
             # Groups that are left would take room as soon as there is some, and count as slots that are there.
-            self._give_back(kept)
+            self.shrink(kept)
             raise
 
-    def _give_back(self, kept: int) -> None:
+    def shrink(self, kept: int) -> None:
+        """Give back all but the first `kept` slots; the actors in the others must be gone."""
         remove_groups(slot.group for slot in self._slots[kept:])
         del self._slots[kept:]
 
@@ -208,7 +209,10 @@ class Slots:
         One placement group asks for it: it has all or nothing, so that while it waits it is in nobody's way, and a
         cluster that grows by itself hears of it.
         """
-        group = self._group(bundles[self.count :], self._labels)
+        missing = bundles[self.count :]
+        if not missing:
+            return
+        group = self._group(missing, self._labels)
         try:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
@@ -226,7 +230,7 @@ class Slots:
     def release(self) -> None:
         """Give all slots back; Ray kills what still runs in them."""
         self.drop_others()
-        self._give_back(0)
+        self.shrink(0)
 
 
 def remove_slots(job_id: str) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from penstock.actors.execution import Execution
 from penstock.actors.process_end import Process
 from penstock.actors.running_task import SubtaskEvent
 from penstock.engine.checkpoint_config import FailoverConfig
-from penstock.engine.errors import JobError, RecordError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobError, RecordError, WorkerLostError
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
 from tests.actors.fakes import FakeActor, fails, never, program_of
@@ -44,6 +45,8 @@ def subtask(*reports: Any, **answers: Callable[..., Any]) -> FakeActor:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The actors that were killed."""
     actors: list[Any] = []
+    # Without a cluster that it could ask, Ray would start one.
+    monkeypatch.setattr(module.WarmProcesses, "made", lambda *_: None)
     monkeypatch.setattr(ray, "kill", actors.append)
     return actors
 
@@ -229,8 +232,8 @@ def test_room_is_waited_for_until_there_is_some_and_over_failures_of_the_cluster
 
     async def room_for(bundles: Sequence[Any]) -> None:
         asked.append(len(bundles))
-        if len(asked) == 1:
-            raise RayError("the head is away")
+        if len(asked) < 3:
+            raise [RayError("the head is away"), ValueError("no bundle")][len(asked) - 1]
 
     async def use(execution: Execution) -> None:
         monkeypatch.setattr(execution._slots, "room_for", room_for)
@@ -240,7 +243,7 @@ def test_room_is_waited_for_until_there_is_some_and_over_failures_of_the_cluster
         await execution._awaiting_room
 
     _, told = run([subtask(), subtask()], use)
-    assert (asked, told) == ([2, 2], [ev.RoomFound()])
+    assert (asked, told) == ([2, 2, 2], [ev.RoomFound()])
 
 
 def test_room_is_waited_for_no_more_when_the_job_ends() -> None:
@@ -311,6 +314,26 @@ def test_what_was_prepared_for_a_node_that_has_gone_since_is_used(
     run([subtask(), subtask()], use)
 
 
+@pytest.mark.parametrize("start", [fails(RayActorError()), never])
+def test_a_rescale_whose_processes_do_not_start_gives_its_slots_back(
+    start: Callable[..., Any], killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_START_SECONDS", 0.01)
+    broken, slots = subtask(prepare=start), FakeSlots()
+    slots.count = 1
+
+    async def use(execution: Execution) -> None:
+        execution._slots, execution._config = slots, replace(execution._config, slot_timeout_ms=1)  # type: ignore[assignment]
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: broken)
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        with pytest.raises((RayActorError, ClusterError)):
+            await execution.prepare(program_of(2).physical())
+        assert (killed, slots.count) == ([broken], 1)
+        killed.clear()
+
+    run([subtask()], use)
+
+
 class FakeSlots:
     """Slots for which there is room."""
 
@@ -321,14 +344,17 @@ class FakeSlots:
     def kept(self, bundles: Sequence[Any]) -> int:
         return len(bundles)
 
-    async def find_others(self, slots: set[int]) -> None:
+    async def find_others(self, slots: set[int], avoided: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         self.said.append(("find_others", set(slots)))
 
     def move(self) -> None:
         self.said.append(("move",))
 
     async def resize(self, bundles: Sequence[Any]) -> None:
-        pass
+        self.count = len(bundles)
+
+    def shrink(self, kept: int) -> None:
+        self.count = kept
 
     async def placed(self, slots: set[int]) -> None:
         pass

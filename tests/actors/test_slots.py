@@ -60,6 +60,9 @@ class Cluster:
         *,
         bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
     ) -> Group:
+        if not bundles:
+            # As Ray does.
+            raise ValueError("Bundles must not be empty")
         group = Group(name, bundles, bundle_label_selector[0] if bundle_label_selector else None, self.has_room)
         self.groups.append(group)
         return group
@@ -206,6 +209,15 @@ def test_of_many_jobs_that_hold_the_room_the_largest_are_named(cluster: Cluster)
             await slots.find_others({0})
 
     with_two(refused)
+
+
+def test_room_for_slots_that_are_there_is_not_waited_for(cluster: Cluster) -> None:
+    async def asked(slots: Slots) -> None:
+        await slots.room_for([{"CPU": 1.0}] * 2)
+        await slots.room_for([{"CPU": 1.0}])
+        assert len(cluster.groups) == 2
+
+    with_two(asked)
 
 
 def test_what_was_found_and_is_not_wanted_is_given_back(cluster: Cluster) -> None:
