@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-from typing import Final
+from typing import Any, Final
 
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
+
+from penstock.engine.errors import PenstockError, WorkerLostError
 
 _FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
 _DETAIL: Final = "Worker exit detail: "
 _ADVICE: Final = " Some common causes include"
 _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
+_EXPLAINED_SECONDS: Final = 5.0
+"""How long to wait for what Ray has to say of a process that has ended."""
 
 
 def cause_of_death(died: RayActorError) -> str | None:
@@ -41,3 +46,31 @@ def remark(error: RayError) -> str:
     """What Ray knows of why a call has no answer, as ` (...)` behind a message; empty where it knows none."""
     why = cause_of_death(error) if isinstance(error, RayActorError) else str(error).strip().partition("\n")[0]
     return f" ({why})" if why else ""
+
+
+def lost_worker(name: str, why: object) -> WorkerLostError:
+    """The process of subtask `name` died; `why`: what Ray raised, or a text."""
+    if isinstance(why, RayActorError):
+        why = death(why)
+    return WorkerLostError(f"the process of {name} died: {why}")
+
+
+async def explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:
+    """What becomes known soon after the end of a process: its last report, or what Ray says of its death.
+
+    Args:
+        call: to its `watch`.
+        actor: held until then: of one that nobody holds, Ray would say only that.
+        name: of the subtask.
+        lost: what is known already.
+    """
+    try:
+        reports = await asyncio.wait_for(call, _EXPLAINED_SECONDS)
+    except RayActorError as died:
+        cause = cause_of_death(died)
+        return lost if cause is None else lost_worker(name, cause)
+    except (asyncio.TimeoutError, RayError):
+        return lost
+    finally:
+        del actor
+    return next((report for report in reports if isinstance(report, PenstockError)), lost)

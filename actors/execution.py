@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deaths import cause_of_death, death, remark
+from penstock.actors.deaths import explained, lost_worker, remark
 from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -43,8 +43,6 @@ _RESET_SECONDS: Final = 10.0
 _RECONNECT_SECONDS: Final = 30.0
 """How long a function of the user may keep a subtask from taking notice of others that it has channels to or from."""
 _METRICS_SECONDS: Final = 2.0
-_EXPLAINED_SECONDS: Final = 5.0
-"""How long to wait for what Ray has to say of a process that has ended."""
 _ROOM_SECONDS: Final = 5.0
 """How long a job that runs smaller than it should does so at least."""
 _START_SECONDS: Final = 5.0
@@ -127,7 +125,8 @@ class Execution:
                 self.discard(place)
             self._slots.move()
         await self._slots.resize(bundles)
-        await self._leave_lost_nodes([one for one in wanted if one not in self.actors and one not in self._spare])
+        missing = [one for one in wanted if one not in self.actors and one not in self._spare]
+        await self._leave_lost_nodes(missing, started)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
@@ -141,13 +140,19 @@ class Execution:
         self._drop_spare()
         await self._await_new(new)
 
-    async def _leave_lost_nodes(self, missing: Sequence[Place]) -> None:
-        """Take other slots for those on nodes that do not answer, as Ray may hold on to them for many seconds yet."""
+    async def _leave_lost_nodes(self, missing: Sequence[Place], started: Collection[Place]) -> None:
+        """Take other slots for those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
+
+        Who ran there, and is not about to be `started`, has failed: nobody watches it any more.
+        """
         was_on = {place: self.processes[place].node for place in missing if place in self.processes}
         if lost := await lost_nodes(set(was_on.values())):
             self._standbys.leave(lost)
             slots = {place[1] for place, node in was_on.items() if node in lost}
             for place in [place for place in self.actors if place[1] in slots]:
+                if place in self.attempts and place not in started:
+                    error = lost_worker(self.name(place), "its node is lost")
+                    self._tell(ev.TaskFailed(place, self.attempts[place], error))
                 self.discard(place)
             await self._slots.find_others(slots, lost)
             self._slots.move()
@@ -388,7 +393,7 @@ class Execution:
         first: PenstockError | None = None
         for place, answer in zip(calls, answers, strict=True):
             if isinstance(answer, RayActorError | asyncio.TimeoutError):
-                first = first or _lost(self.name(place), answer)
+                first = first or lost_worker(self.name(place), answer)
                 self.discard(place)
             elif isinstance(answer, BaseException):
                 raise answer
@@ -422,15 +427,15 @@ class Execution:
                             self._tell(ev.TaskFailed(place, attempt, error))
                             return
         except ProcessEndedError as end:
-            lost = _lost(name, f"process {process.pid} was killed, or has crashed")
+            lost = lost_worker(name, f"process {process.pid} was killed, or has crashed")
             self._tell(ev.TaskFailed(place, attempt, lost, is_explained=False))
-            explaining = asyncio.ensure_future(self._explain(place, attempt, _explained(end.call, actor, name, lost)))
+            explaining = asyncio.ensure_future(self._explain(place, attempt, explained(end.call, actor, name, lost)))
             self._explaining.add(explaining)
             explaining.add_done_callback(self._explaining.discard)
             if self.actors.get(place) is actor:
                 self._forget(place)
         except RayActorError as died:
-            self._tell(ev.TaskFailed(place, attempt, _lost(name, died)))
+            self._tell(ev.TaskFailed(place, attempt, lost_worker(name, died)))
             if self.actors.get(place) is actor:
                 self.discard(place)
         except RayError as error:
@@ -552,29 +557,6 @@ class Execution:
         for place in list(self.actors):
             self.discard(place)
         self._slots.release()
-
-
-async def _explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:
-    """What becomes known soon after the end of a process: its last report, or what Ray says of its death.
-
-    `actor` is held until then: of one that nobody holds, Ray would say only that.
-    """
-    try:
-        reports = await asyncio.wait_for(call, _EXPLAINED_SECONDS)
-    except RayActorError as died:
-        cause = cause_of_death(died)
-        return lost if cause is None else _lost(name, cause)
-    except (asyncio.TimeoutError, RayError):
-        return lost
-    finally:
-        del actor
-    return next((report for report in reports if isinstance(report, PenstockError)), lost)
-
-
-def _lost(name: str, why: object) -> WorkerLostError:
-    if isinstance(why, RayActorError):
-        why = death(why)
-    return WorkerLostError(f"the process of {name} died: {why}")
 
 
 async def _call(answer: Any) -> Any:

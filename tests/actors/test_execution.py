@@ -14,12 +14,16 @@ import pytest
 import ray
 from ray.exceptions import RayActorError, RayError
 
+from penstock import DataGenSource, StreamEnvironment
+from penstock import Sequence as Counting
 from penstock.actors import execution as module
 from penstock.actors.execution import Execution
 from penstock.actors.process_end import Process
 from penstock.actors.running_task import SubtaskEvent
 from penstock.engine.checkpoint_config import FailoverConfig
+from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, RecordError, WorkerLostError
+from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
 from tests.actors.fakes import FakeActor, fails, never, program_of
@@ -312,6 +316,44 @@ def test_what_was_prepared_for_a_node_that_has_gone_since_is_used(
         assert (execution.actors[B], killed, slots.said[-1]) == (new, [], ("move",))
 
     run([subtask(), subtask()], use)
+
+
+def test_who_shares_a_slot_with_a_lost_subtask_of_another_region_is_told_to_have_failed(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, other, slots = subtask(prepare=lambda *_: alive()), subtask(), FakeSlots()
+    told: list[ev.Event] = []
+
+    async def lost(nodes: set[str]) -> set[str]:
+        return nodes & {"lost"}
+
+    async def use(execution: Execution) -> None:
+        graph = two_pipelines()
+        execution.graph, execution._slots, execution._tell = graph, slots, told.append  # type: ignore[assignment]
+        monkeypatch.setattr(module, "lost_nodes", lost)
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        execution.actors = {A: subtask(), (2, 0): subtask(), (2, 1): other}
+        execution.attempts = {A: 1, (2, 0): 2, (2, 1): 3}
+        execution.processes = {A: Process("here", 1), B: Process("lost", 2), (2, 1): Process("lost", 3)}
+        await execution.provide(graph, [A, B])
+        assert (killed, execution.actors[B], execution.actors[2, 1]) == ([other], new, new)
+        assert execution.attempts == {A: 1, (2, 0): 2}
+
+    run([subtask(), subtask()], use)
+    (failed,) = told
+    assert isinstance(failed, ev.TaskFailed)
+    assert (failed.place, failed.attempt) == ((2, 1), 3)
+    assert isinstance(failed.error, WorkerLostError)
+    assert "subtask 1 died: its node is lost" in str(failed.error)
+
+
+def two_pipelines() -> PhysicalGraph:
+    """Tasks 1 and 2, two subtasks each, with no channels between them."""
+    env = StreamEnvironment(runtime="local", parallelism=2)
+    for _ in range(2):
+        env.from_source(DataGenSource({"n": Counting()}, rows=10)).collect()
+    return plan("two", env._program.graph.build(), Parallelism(2, None, 1), JobConfig()).physical()
 
 
 @pytest.mark.parametrize("start", [fails(RayActorError()), never])
