@@ -6,12 +6,17 @@ records do without it meanwhile.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 LOADING_THREAD: Final = "load-compiled"
 """The name of the threads in which something is loaded."""
+_TURN_SECONDS: Final = 0.0005
+"""While something is loaded, a thread that waits for the interpreter gets it after so long, not after Python's 5 ms:
+the task gives it up, and needs it again, several times a batch."""
 
 
 class BesideLoader:
@@ -47,7 +52,8 @@ class BesideLoader:
 
     def _run(self) -> None:
         try:
-            self._load()
+            with _TURNS.short():
+                self._load()
             self.is_done = True
         finally:
             self.is_loading = False
@@ -57,3 +63,30 @@ class BesideLoader:
         self.begin()
         assert self._thread is not None
         self._thread.join()
+
+
+class _Turns:
+    """The turns that threads take with the interpreter; several loaders may be at work at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._short = 0
+        self._usual = 0.0
+
+    @contextlib.contextmanager
+    def short(self) -> Iterator[None]:
+        with self._lock:
+            if not self._short:
+                self._usual = sys.getswitchinterval()
+                sys.setswitchinterval(min(_TURN_SECONDS, self._usual))
+            self._short += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._short -= 1
+                if not self._short:
+                    sys.setswitchinterval(self._usual)
+
+
+_TURNS: Final = _Turns()
