@@ -283,7 +283,13 @@ FUNCTIONS: Final = (
     ScalarFunction("E", (), always(t.DOUBLE), lambda call: pa.array([math.e] * call.rows)),
     ScalarFunction("RAND", (s.INTEGER,), always(t.DOUBLE), _random, optional=1, deterministic=False),
     ScalarFunction(
-        "RAND_INTEGER", (s.INTEGER, s.INTEGER), always(t.INT), _random_integer, optional=1, deterministic=False
+        "RAND_INTEGER",
+        (s.INTEGER, s.INTEGER),
+        always(t.INT),
+        _random_integer,
+        optional=1,
+        deterministic=False,
+        fallible=True,
     ),
     ScalarFunction("UUID", (), always(SqlType(t.Kind.CHAR, precision=36)), _uuids, deterministic=False),
     ScalarFunction("BIN", (s.INTEGER,), always(t.STRING), by_row(lambda n: f"{n & (2**64 - 1):b}")),

@@ -71,6 +71,10 @@ def castable(given: SqlType, wanted: SqlType) -> bool:
 
 def may_fail(given: SqlType, wanted: SqlType) -> bool:
     """Whether a value of one type may have no counterpart in the other."""
+    if given.kind in (Kind.ARRAY, Kind.MAP, Kind.ROW) and wanted.kind is given.kind:
+        parts = (*given.parts, *(field.type for field in given.fields))
+        others = (*wanted.parts, *(field.type for field in wanted.fields))
+        return any(may_fail(one, other) for one, other in zip(parts, others, strict=True))
     return given.kind in t.CHARACTERS and wanted.kind not in t.CHARACTERS
 
 

@@ -181,14 +181,19 @@ def _collection(
     optional: int = 0,
     coerce: s.Coerce | None = None,
 ) -> ScalarFunction:
-    evaluate = by_row(function)
     return ScalarFunction(
-        name, parameters, infer, evaluate, nullable=name in _OFTEN_NULL, optional=optional, coerce=coerce
+        *(name, parameters, infer, by_row(function)),
+        nullable=name in _OFTEN_NULL,
+        fallible=name in _FALLIBLE,
+        optional=optional,
+        coerce=coerce,
     )
 
 
 _OFTEN_NULL: Final = ("ELEMENT", "ARRAY_MAX", "ARRAY_MIN", "MAP_FROM_ENTRIES")
 """Those that have no value for some arrays that are not null."""
+_FALLIBLE: Final = ("ELEMENT", "MAP_FROM_ARRAYS", "MAP_FROM_ENTRIES")
+"""Those that fail for some arrays: too long ones, and such whose values are no keys."""
 
 
 def _only(values: list[Any]) -> Any:
@@ -273,8 +278,13 @@ _ARRAYS: Final = _alike("the arrays")
 
 _BY_VALUES: Final = (
     ScalarFunction("ARRAY", (s.ANY,), _array_type, _array_of, variadic=True, keeps_null=True),
-    ScalarFunction("MAP", (s.ANY,), _map_type, _map_of, variadic=True, keeps_null=True),
-    ScalarFunction("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element, nullable=True, coerce=_with_index),
+    ScalarFunction("MAP", (s.ANY,), _map_type, _map_of, variadic=True, keeps_null=True, fallible=True),
+    ScalarFunction(
+        *("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element),
+        nullable=True,
+        fallible_of=frozenset({Kind.VARIANT}),
+        coerce=_with_index,
+    ),
     ScalarFunction("CARDINALITY", (s.MEMBERS,), always(t.INT), _cardinality),
     _collection("ELEMENT", (_A,), _item, _only),
     ScalarFunction(

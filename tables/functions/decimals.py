@@ -113,7 +113,7 @@ def remainders(one: pa.Array, other: pa.Array, kind: SqlType) -> pa.Array:
 
 def fitted(value: decimal.Decimal, kind: SqlType) -> decimal.Decimal | None:
     """The number as a value of the DECIMAL `kind`, or None where it does not fit."""
-    if not value.is_finite():
+    if not value.is_finite() or (value and value.adjusted() >= kind.precision):
         return None
     rounded = value.quantize(decimal.Decimal(1).scaleb(-kind.scale), context=_CONTEXT)
     # `abs` would round it to the 28 digits of Python's own context.

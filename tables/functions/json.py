@@ -12,6 +12,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.json_paths import Found, json_path
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
+from penstock.tables.functions.surrogates import storable
 
 _HAS_PATH: Final = s.checked_text(1, json_path)
 _NO_VALUE: Final = (Found.NULL, Found.NOTHING)
@@ -24,7 +25,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return storable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
 
 
 def _is_single(value: Any) -> bool:
@@ -37,7 +38,7 @@ def _value(text: str, path: str) -> str | None:
 
 
 def _text_of(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return storable(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _value_or(call: CallValues) -> pa.Array:
@@ -128,7 +129,7 @@ def _unquote(text: str) -> str:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    return found if isinstance(found, str) else text
+    return storable(found) if isinstance(found, str) else text
 
 
 def _function(name: str, kind: t.SqlType, function: Callable[..., object], *more: str) -> ScalarFunction:

@@ -20,6 +20,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.collections import with_exact_times
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
+from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import Kind, SqlType
 
 _ABSENT: Final = "ABSENT"
@@ -75,7 +76,7 @@ class _Nanoseconds:
 
 def _written(text: str) -> _Written:
     try:
-        return _Written(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False))
+        return _Written(storable(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)))
     except (ValueError, RecursionError):
         raise ValueError(f"{text!r} is no JSON") from None
 

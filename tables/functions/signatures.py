@@ -193,6 +193,7 @@ class ScalarFunction:
         deterministic: whether equal arguments always give equal results.
         fallible: whether a row may have no result whatever the literals, see `may_fail`: computed only where it is
             needed.
+        fallible_of: the kinds of a first argument for which that is so, where it is of some alone.
         coerce: of the types of arguments that fit by themselves, those that they are cast to so that they fit each
             other; raises `MisfitError`.
         units: the units of time that it takes, by the kind of its last argument that is a time.
@@ -210,6 +211,7 @@ class ScalarFunction:
     keeps_null: bool = False
     deterministic: bool = True
     fallible: bool = False
+    fallible_of: frozenset[Kind] = frozenset()
     coerce: Coerce | None = None
     units: Mapping[Kind, frozenset[str]] | None = None
     check: Check | None = None
@@ -218,9 +220,10 @@ class ScalarFunction:
         """What the argument at `place`, from 0, must be."""
         return self.parameters[min(place, len(self.parameters) - 1)]
 
-    def may_fail(self, literal: Sequence[bool]) -> bool:
-        """Whether a row may have no result, which fails the job, by which of the arguments are literals."""
-        return self.fallible or (self.check is not None and not all(literal[1:]))
+    def may_fail(self, given: Sequence[SqlType], literal: Sequence[bool]) -> bool:
+        """Whether a row may have no result, which fails the job, by the arguments' types and which are literals."""
+        is_of_kind = bool(given) and given[0].kind in self.fallible_of
+        return self.fallible or is_of_kind or (self.check is not None and not all(literal[1:]))
 
     @property
     def fewest(self) -> int:

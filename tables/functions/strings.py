@@ -23,6 +23,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel, once_each
+from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import SqlType
 
 _MOST_PATTERNS: Final = 256
@@ -171,7 +172,9 @@ def _regexp_extract(value: str, pattern: str, group: int = 0) -> str | None:
 
 def _regexp_extract_all(value: str, pattern: str, group: int = 1) -> list[str] | None:
     found = _pattern(pattern)
-    return None if found is None else [m[group] if m.re.groups >= group else m[0] for m in found.finditer(value)]
+    if found is None or not 0 <= group <= found.groups:
+        return None
+    return [match[group] for match in found.finditer(value)]
 
 
 def _regexp(value: str, pattern: str) -> bool:
@@ -209,7 +212,7 @@ def _locate(sought: str, value: str, start: int = 1) -> int:
 
 def _split_index(value: str, separator: str, place: int) -> str | None:
     if isinstance(separator, int):
-        separator = chr(separator)
+        separator = chr(separator) if 0 < separator < 256 else ""
     if place < 0 or not separator or not value:
         return None
     parts = value.split(separator)
@@ -347,9 +350,10 @@ def _printf(call: CallValues) -> pa.Array:
 
 def _formatted(pattern: str, values: Sequence[object]) -> str | None:
     try:
-        return pattern.replace("%b", "%s").replace("%n", "\n") % tuple("null" if v is None else v for v in values)
-    except (TypeError, ValueError):
+        text = pattern.replace("%b", "%s").replace("%n", "\n") % tuple("null" if v is None else v for v in values)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return storable(text)
 
 
 def _digest(name: str) -> Callable[[str], str]:

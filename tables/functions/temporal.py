@@ -10,7 +10,6 @@ import decimal
 import math
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +21,14 @@ from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.months import Int64s, add_months, months_between
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
 from penstock.tables.functions.time_patterns import (
-    DEFAULT_PATTERN,
     format_time,
     fraction_of,
     pattern_digits,
     read_time,
     reader,
     shown_unit,
-    time_of,
 )
-from penstock.tables.functions.times import epoch_ms, local_times, parse_date, parse_timestamp
+from penstock.tables.functions.times import epoch_ms, local_times, parse_date, parse_timestamp, zone_named
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _Measure: TypeAlias = Callable[[Int64s, Int64s], Int64s]
@@ -214,7 +211,10 @@ def _intervals(function: Callable[[pa.Array, pa.Array], pa.Array]) -> s.Evaluate
 def _multiplied(call: CallValues) -> pa.Array:
     interval, factor = call.columns
     if pa.types.is_floating(factor.type):
-        interval, factor = interval.cast(pa.float64()), factor.cast(pa.float64())
+        interval, factor = interval.cast(pa.float64(), safe=False), factor.cast(pa.float64())
+    elif pa.types.is_decimal(factor.type):
+        # Both together have more digits than the narrower type does.
+        interval, factor = interval.cast(pa.decimal256(19, 0)), factor.cast(pa.decimal256(38, factor.type.scale))
     return pc.multiply(interval, factor).cast(arrow_type(call.result), safe=False)
 
 
@@ -380,61 +380,15 @@ def _bounds(stored: int) -> tuple[int, int]:
 def _moment(precision: int, text: str, pattern: str | None = None, zone: str = "UTC") -> int | None:
     if pattern is None:
         try:
-            return parse_timestamp(text, precision, _zone(zone))
+            return parse_timestamp(text, precision, zone_named(zone))
         except ValueError:
             return None
     read, fraction = read_time(text, pattern), fraction_of(text, pattern)
     if read is None:
         return None
-    seconds = math.floor(read.replace(tzinfo=_zone(zone), microsecond=0).timestamp())
+    seconds = math.floor(read.replace(tzinfo=zone_named(zone), microsecond=0).timestamp())
     stored = 3 if precision <= 3 else 6 if precision <= 6 else 9
     return int(seconds * 10**stored + int(fraction.ljust(9, "0")[:stored]))
-
-
-def _from_unixtime(call: CallValues) -> pa.Array:
-    zone = call.session.zone_info
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
-    pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-    texts = [
-        None if v is None or p is None else format_time(datetime.datetime.fromtimestamp(v, zone), p) for v, p in pairs
-    ]
-    return pa.array(texts, pa.string())
-
-
-def _unix_timestamp(call: CallValues) -> pa.Array:
-    if not call.columns:
-        return pa.array([call.session.now_ms // 1000] * call.rows, pa.int64())
-    zone = call.session.zone_info
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
-    pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-    seconds = [None if v is None or p is None else _unix_seconds(v, p, zone) for v, p in pairs]
-    return pa.array(seconds, pa.int64())
-
-
-def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
-    """The seconds since the epoch of what a text begins with; as in Flink, the smallest number where it is no time."""
-    read_by, fields = reader(pattern)
-    found = read_by.match(text)
-    read = None if found is None else time_of(fields, found.groups())
-    if read is None or found is None:
-        return -(2**63)
-    offset = dict(zip(fields, found.groups(), strict=True)).get("X")
-    if offset is not None and len(offset) == len("+08"):
-        offset += "00"
-    given = zone if offset is None else datetime.datetime.strptime(offset, "%z").tzinfo
-    return math.floor(read.replace(tzinfo=given).timestamp())
-
-
-def _convert_tz(call: CallValues) -> pa.Array:
-    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
-    return pa.array([None if None in row else _in_zone(*row) for row in rows], pa.string())
-
-
-def _in_zone(text: str, given: str, wanted: str) -> str | None:
-    read = read_time(text, DEFAULT_PATTERN)
-    if read is None:
-        return None
-    return format_time(read.replace(tzinfo=_zone(given)).astimezone(_zone(wanted)), DEFAULT_PATTERN)
 
 
 # What literals must be
@@ -443,24 +397,12 @@ _CAN_WRITE: Final = s.checked_text(1, lambda pattern: format_time(datetime.datet
 _CAN_READ: Final = s.checked_text(1, reader)
 
 
-def _zone(name: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise ValueError(f"{name!r} is no time zone; there are 'UTC', 'Europe/Berlin', ...") from None
-
-
-def _are_zones(literals: Sequence[object]) -> None:
-    for place in (1, 2):
-        s.checked_text(place, _zone)(literals)
-
-
 def _readable_in_zone(literals: Sequence[object]) -> None:
     digits = literals[1] if len(literals) > 1 else None
     if isinstance(digits, int) and not 0 <= digits <= 9:
         raise s.MisfitError(1, f" takes 0 to 9, the digits behind the second, not {digits}")
     _CAN_READ(literals)
-    s.checked_text(2, _zone)(literals)
+    s.checked_text(2, zone_named)(literals)
 
 
 def _text_or_number_alike(given: Sequence[SqlType]) -> Sequence[SqlType]:
@@ -553,22 +495,6 @@ FUNCTIONS: Final = (
         check=_readable_in_zone,
     ),
     _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1, check=_CAN_READ),
-    ScalarFunction(
-        *("FROM_UNIXTIME", (s.INTEGER, s.TEXT), always(t.STRING), _from_unixtime),
-        optional=1,
-        nullable=True,
-        check=_CAN_WRITE,
-    ),
-    ScalarFunction(
-        "UNIX_TIMESTAMP",
-        (s.TEXT, s.TEXT),
-        always(t.BIGINT),
-        _unix_timestamp,
-        optional=2,
-        deterministic=False,
-        check=_CAN_READ,
-    ),
-    _function("CONVERT_TZ", (s.TEXT, s.TEXT, s.TEXT), t.STRING, _convert_tz, check=_are_zones),
     _present("CURRENT_TIMESTAMP", _LTZ),
     _present("NOW", _LTZ),
     _present("PROCTIME", _LTZ),

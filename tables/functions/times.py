@@ -53,7 +53,7 @@ def parse_timestamp(text: str, precision: int, zone: ZoneInfo | None = None) -> 
         zone: what local times are of; None: they are stored as they are.
 
     Raises:
-        ValueError: no timestamp.
+        ValueError: no timestamp, or none that 64 bits hold.
     """
     zoned = _ZONED.fullmatch(text)
     offset_s = 0
@@ -69,7 +69,10 @@ def parse_timestamp(text: str, precision: int, zone: ZoneInfo | None = None) -> 
     seconds = _local_seconds(moment, zone) - offset_s
     stored = 3 if precision <= 3 else 6 if precision <= 6 else 9
     digits = (time[4] or "")[:precision].ljust(stored, "0")
-    return int(seconds * 10**stored + int(digits or 0))
+    number = int(seconds * 10**stored + int(digits or 0))
+    if not -(2**63) <= number < 2**63:
+        raise ValueError(text)
+    return number
 
 
 def _offset(text: str) -> int:
@@ -83,6 +86,18 @@ def _local_seconds(moment: datetime.datetime, zone: ZoneInfo | None) -> int:
     if zone is None:
         return int((moment - _EPOCH).total_seconds())
     return int(moment.replace(tzinfo=zone).timestamp())
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """A time zone.
+
+    Raises:
+        ValueError: there is none of the name.
+    """
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise ValueError(f"{name!r} is no time zone; there are 'UTC', 'Europe/Berlin', ...") from None
 
 
 def local_times(values: pa.Array, zone: str) -> pa.Array:

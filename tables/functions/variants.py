@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.shown_values import java_double
 from penstock.tables.functions.signatures import ScalarFunction, by_row
+from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import Kind, SqlType
 
 
@@ -68,14 +69,14 @@ def variant_value(text: str, keeps_last: bool = True) -> Any:
 
 def _parsed(text: str, keeps_last: bool = False) -> str:
     try:
-        return variant_text(variant_value(text, keeps_last))
+        return storable(variant_text(variant_value(text, keeps_last)))
     except ValueError as error:
         raise ValueError(f"PARSE_JSON: {text!r} cannot be parsed: {error}") from None
 
 
 def _tried(text: str, keeps_last: bool = False) -> str | None:
     try:
-        return variant_text(variant_value(text, keeps_last))
+        return storable(variant_text(variant_value(text, keeps_last)))
     except ValueError:
         return None
 

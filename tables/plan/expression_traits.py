@@ -22,7 +22,8 @@ def is_fallible(expression: Expression) -> bool:
 
 def may_call_fail(call: FunctionCall) -> bool:
     """Whether a call, given what is below it, may have no value for some rows."""
-    return SCALAR_FUNCTIONS[call.name].may_fail([isinstance(argument, Constant) for argument in call.arguments])
+    types = [argument.type for argument in call.arguments]
+    return SCALAR_FUNCTIONS[call.name].may_fail(types, [isinstance(argument, Constant) for argument in call.arguments])
 
 
 def is_repeatable(expression: Expression) -> bool:

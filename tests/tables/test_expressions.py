@@ -278,6 +278,30 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         ("JSON_EXISTS('{\"a\": null}', '$.a')", True),
         (f"JSON_VALUE('{'[' * 3000}{']' * 3000}', '$[0]')", None),
         ("PARSE_URL('http://[::1', 'HOST')", None),
+        ("SPLIT_INDEX('a,b', -1, 0)", None),
+        ("SPLIT_INDEX('a,b', 300, 0)", None),
+        ("PRINTF('%c', 1114112)", None),
+        ("PRINTF('%c', 55296)", "?"),
+        ("UNIX_TIMESTAMP('1970-01-01 08:00:01 +99:99', 'yyyy-MM-dd HH:mm:ss XXX')", -(2**63)),
+        ("CAST(1.7e308 AS DECIMAL(38, 10))", None),
+        ("REGEXP_EXTRACT_ALL('a1b2', '[a-z]')", None),
+        ("REGEXP_EXTRACT_ALL('a1b2', '[a-z]', 0)", ["a", "b"]),
+        ("REGEXP_EXTRACT_ALL('a1b2', '([a-z])')", ["a", "b"]),
+        ("REGEXP_EXTRACT_ALL('a1b2', '([a-z])', -1)", None),
+        (r"""JSON_VALUE('{"a":"hi \ud83d"}', '$.a')""", "hi ?"),
+        (r"""JSON_VALUE('{"a":"hi \ud83d"}', '$.a' NULL ON EMPTY)""", "hi ?"),
+        (r"""JSON_VALUE('{"a":"\ude00x\ud83d\ude00"}', '$.a')""", "?x😀"),
+        (r"""JSON_QUERY('{"a":["hi \ud83d"]}', '$.a')""", '["hi ?"]'),
+        (r"""JSON_QUERY('{"a":["hi \ud83d"]}', '$.a' RETURNING ARRAY<STRING>)""", ["hi ?"]),
+        (r"""JSON_QUERY('{"a":{"\ud83d":1}}', '$.a')""", '{"?":1}'),
+        (r"""JSON_UNQUOTE('"hi \ud83d"')""", "hi ?"),
+        (r"""JSON_OBJECT('k' VALUE JSON('"hi \ud83d"'))""", '{"k":"hi ?"}'),
+        (r"""JSON_STRING(PARSE_JSON('"hi \ud83d"'))""", '"hi ?"'),
+        # Of these Flink has values.
+        ("FROM_UNIXTIME(253402300800)", None),
+        ("FROM_UNIXTIME(9223372036854775807)", None),
+        ("CONVERT_TZ('9999-12-31 23:00:00', 'UTC', 'Asia/Tokyo')", None),
+        ("TRY_CAST('9999-01-01' AS TIMESTAMP(9))", None),
     ],
 )
 def test_texts(expression: str, wanted: object) -> None:
@@ -509,6 +533,29 @@ def test_values_that_are_not_needed_are_not_computed() -> None:
     table = env.sql(f"SELECT x FROM {rows} WHERE x <> 0 AND 10 / x = 5")
     assert table is not None
     assert list(table.collect()) == [{"x": 2}]
+
+
+_ENTRIES = ", ".join(
+    f"(CAST(ARRAY[ROW({key}, 1)] AS ARRAY<ROW<k STRING, v INT>>))" for key in ("'a'", "CAST(NULL AS STRING)")
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("CARDINALITY(x) = 1 AND ELEMENT(x) = 'a'", "(ARRAY['a']), (ARRAY['a', 'b'])"),
+        ("CARDINALITY(x) = 1 AND MAP_FROM_ARRAYS(x, ARRAY[7])['a'] = 7", "(ARRAY['a']), (ARRAY['a', 'b'])"),
+        ("x[1].k IS NOT NULL AND MAP_FROM_ENTRIES(x)['a'] = 1", _ENTRIES),
+        ("x IS NOT NULL AND MAP[x, 7]['a'] = 7", "('a'), (CAST(NULL AS STRING))"),
+        ("x[1] <> 'b' AND CAST(x AS ARRAY<INT>)[1] = 5", "(ARRAY['5']), (ARRAY['b'])"),
+        ("""x <> '[]' AND JSON_STRING(TRY_PARSE_JSON(x)['a']) = '1'""", """('{"a":1}'), ('[]')"""),
+    ],
+)
+def test_functions_that_may_fail_are_asked_where_they_are_needed(condition: str, rows: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    table = env.sql(f"SELECT COUNT(*) AS n FROM (VALUES {rows}) AS t (x) WHERE {condition}")
+    assert table is not None
+    assert list(table.to_changelog().collect())[-1]["n"] == 1
 
 
 def test_a_regular_expression_that_is_none_names_the_row() -> None:
