@@ -37,9 +37,13 @@ _JAVA: Final = {
     "h": "%-I",
     "m": "%-M",
     "s": "%-S",
-    "Z": "%z",
-    "XXX": "%:z",
 }
+_OFFSETS: Final = ("X", "XX", "XXX", "Z")
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_NAME_OF_MONTH: Final = "|".join((*_MONTHS, *(name[:3] for name in _MONTHS)))
 _ANY_DIGITS: Final = {
     "M": r"\d{1,2}",
     "d": r"\d{1,2}",
@@ -65,7 +69,7 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
     """A time by a pattern of Java.
 
     Raises:
-        ValueError: a letter in it that has no meaning here.
+        ValueError: a letter in it that has no meaning here, or that means the offset of a time that has none.
 
     Example:
         >>> format_time(datetime.datetime(2024, 1, 31, 9, 5, 7, 120000), "yyyy/M/dd HH:mm:ss.SSS")
@@ -79,11 +83,26 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
             parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
         elif is_field and piece == "G":
             parts.append("AD")
+        elif is_field and piece in _OFFSETS:
+            parts.append(_offset(value, piece, pattern))
         elif is_field:
             parts.append(value.strftime(_field(piece, pattern)))
         else:
             parts.append(piece)
     return "".join(parts)
+
+
+def _offset(value: datetime.datetime, piece: str, pattern: str) -> str:
+    """How far a time is from UTC: X, XX and XXX as ISO 8601 has it, Z in digits."""
+    offset = value.utcoffset()
+    if offset is None:
+        raise ValueError(f"the pattern {pattern!r} has {piece!r}, and these times have no offset")
+    total = offset // datetime.timedelta(minutes=1)
+    if not total and piece != "Z":
+        return "Z"
+    hours, minutes = divmod(abs(total), 60)
+    behind = {"X": "", "XXX": f":{minutes:02d}"}.get(piece, f"{minutes:02d}")
+    return f"{'-' if total < 0 else '+'}{hours:02d}{behind}"
 
 
 @lru_cache(256)
@@ -125,6 +144,8 @@ def reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
             parts.append(rf"(\d{{1,{len(piece)}}})")
         elif letter in "yu":
             parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
+        elif letter == "M" and len(piece) > 2:
+            parts.append(f"((?i:{_NAME_OF_MONTH}))")
         elif letter in _ANY_DIGITS:
             parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
         elif letter == "a":
@@ -166,7 +187,7 @@ def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datet
     try:
         return datetime.datetime(
             2000 + year if year < 100 else year,
-            int(values.get("M", 1)),
+            _month(values.get("M", "1")),
             int(values.get("d", 1)),
             hour,
             int(values.get("m", 0)),
@@ -175,3 +196,9 @@ def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datet
         )
     except ValueError:
         return None
+
+
+def _month(text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    return next(number for number, name in enumerate(_MONTHS, start=1) if name[:3] == text[:3].capitalize())

@@ -7,6 +7,7 @@ import datetime as dt
 import pytest
 
 from penstock import StreamEnvironment
+from penstock.engine.errors import SqlValidationError
 from penstock.tables.functions.time_patterns import format_time
 
 _TIMES = [
@@ -32,6 +33,48 @@ def test_times_are_written_one_like_the_other(pattern: str) -> None:
     quoted = pattern.replace("'", "''")
     texts = [None if time is None else format_time(time, pattern) for time in _TIMES]
     assert written(env, f"SELECT DATE_FORMAT(`at`, '{quoted}') AS text FROM times") == texts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "zone", "wanted"),
+    [
+        (0, "UTC", "1970-01-01 00:00:00 Z Z Z +0000"),
+        (0, "Europe/Berlin", "1970-01-01 01:00:00 +01 +0100 +01:00 +0100"),
+        (1_700_000_000, "America/St_Johns", "2023-11-14 18:43:20 -03 -0330 -03:30 -0330"),
+    ],
+)
+def test_the_offset_of_the_zone(seconds: int, zone: str, wanted: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(f"SET 'table.local-time-zone' = '{zone}'")
+    query = f"SELECT FROM_UNIXTIME({seconds}, 'yyyy-MM-dd HH:mm:ss X XX XXX Z') AS text FROM (VALUES 1) AS t (x)"
+    assert written(env, query) == [wanted]
+
+
+@pytest.mark.parametrize("time", ["TO_TIMESTAMP_LTZ(0, 3)", "TIMESTAMP '2024-03-01 12:34:56'", "'2024-03-01'"])
+@pytest.mark.parametrize("piece", ["X", "XXX", "Z"])
+def test_date_format_has_no_offset_to_write(time: str, piece: str) -> None:
+    with pytest.raises(SqlValidationError, match=f"has '{piece}', and these times have no offset"):
+        StreamEnvironment(runtime="local").sql(f"SELECT DATE_FORMAT({time}, 'HH:mm{piece}')")
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern", "wanted"),
+    [
+        ("31 Jan 2024", "dd MMM yyyy", dt.date(2024, 1, 31)),
+        ("31 january 2024", "dd MMMM yyyy", dt.date(2024, 1, 31)),
+        ("31 January 2024", "dd MMM yyyy", dt.date(2024, 1, 31)),
+        ("Sep/01/2024", "MMM/dd/yyyy", dt.date(2024, 9, 1)),
+        ("31 May 2024", "dd MMM yyyy", dt.date(2024, 5, 31)),
+        ("31 Foo 2024", "dd MMM yyyy", None),
+        ("31 Feb 2024", "dd MMM yyyy", None),
+    ],
+)
+def test_months_are_read_by_their_names(text: str, pattern: str, wanted: dt.date | None) -> None:
+    table = StreamEnvironment(runtime="local", parallelism=1).sql(
+        f"SELECT TO_DATE('{text}', '{pattern}') AS d, CAST(TO_TIMESTAMP('{text}', '{pattern}') AS DATE) AS t"
+    )
+    assert table is not None
+    assert list(table.collect()) == [{"d": wanted, "t": wanted}]
 
 
 def test_a_pattern_of_its_own_for_each_row() -> None:
