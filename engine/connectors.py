@@ -205,10 +205,14 @@ class Source(ABC):
         """
         return None
 
-    def split(self, split_id: str) -> Split:
+    def split(self, split_id: str) -> Split | None:
         """The split with this id, which was discovered before the checkpoint that the job resumes from.
 
-        Needed where `discover` gives anything.
+        Needed where `discover` gives anything. None if this source does not read it, as its program has changed since:
+        then it is left out, with a warning.
+
+        Raises:
+            RestoreError: no source of this kind has such splits.
         """
         raise NotImplementedError(f"{type(self).__name__} has no split(): it cannot discover any")
 

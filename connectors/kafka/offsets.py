@@ -163,6 +163,12 @@ class Chosen:
             return f"pattern {self.pattern!r}"
         return ", ".join(self.topics or [f"{topic}-{partition}" for topic, partition in self.partitions])
 
+    def reads(self, topic: str, partition: int) -> bool:
+        """Whether a partition is one of them, if there is such a one."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or (topic, partition) in self.partitions
+
     def among(self, existing: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
         """The partitions, of those that there are.
 

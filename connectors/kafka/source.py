@@ -146,9 +146,10 @@ class KafkaSource(Source):
     def splits(self, parallelism: int) -> Sequence[KafkaSplit]:
         return plan_splits(self._connection, self._chosen, self._start, self._until)
 
-    def split(self, split_id: str) -> KafkaSplit:
+    def split(self, split_id: str) -> KafkaSplit | None:
         topic, _, partition = split_id.rpartition("-")
-        return KafkaSplit(topic, int(partition), 0)
+        made = KafkaSplit(topic, int(partition), 0)
+        return made if self._chosen.reads(made.topic, made.partition) else None
 
     def discover(self, context: ConnectorContext) -> PartitionDiscovery | None:
         if self._discovery_ms is None or self._chosen.partitions:

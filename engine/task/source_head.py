@@ -8,10 +8,11 @@ gave. A capture holds the position of each split behind the rows that were given
 from __future__ import annotations
 
 import json
+import logging
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 from penstock.engine.task.pace import Pace
 from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplits
 
+_LOG: Final = logging.getLogger(__name__)
 _ASSUMED_ROW_BYTES: Final = 1024
 """The size of a row before the first batch has shown it: rather too few rows once than too many."""
 SPLITS_TABLE: Final = "splits"
@@ -429,11 +431,27 @@ class SubtaskSplits:
             others = sorted(saved.keys() - self._known)
             self._known &= saved.keys()
             self._known.update(others)
-            planned |= {split_id: self._source.split(split_id) for split_id in others if self._is_mine(split_id)}
+            planned |= self._made_again(filter(self._is_mine, others))
         mine = [saved[split_id] for split_id in planned if split_id in saved]
         self.positions = {row["split_id"]: row["position"] for row in mine if row["position"] is not None}
         self.finished = {row["split_id"] for row in mine if row["finished"]}
         self.pending = deque(split for split_id, split in planned.items() if split_id not in self.finished)
+
+    def _made_again(self, split_ids: Iterable[str]) -> dict[str, Split]:
+        """Those of the splits that the source still reads, by id."""
+        made = {}
+        for split_id in split_ids:
+            split = self._source.split(split_id)
+            if split is not None:
+                made[split_id] = split
+                continue
+            _LOG.warning(
+                "operator %r, subtask %d: split %r of the checkpoint is left out, since the source no longer reads it",
+                self._context.operator,
+                self._context.subtask,
+                split_id,
+            )
+        return made
 
     def look(self, now: float) -> None:
         """Take in the splits that have come; to be called when it is time to (`next_look`).

@@ -117,7 +117,9 @@ class SourceSuite:
         require(all(isinstance(one, str) and one for one in found), SPLIT_IDS, f"discovery found the ids {found[:10]}")
         for planned, whole in self._whole():
             split = copied(driver.source.split(planned.split_id))
-            require(split.split_id == planned.split_id, DISCOVERY, f"split({planned.split_id!r}) is {split.split_id!r}")
+            named = None if split is None else split.split_id
+            require(named == planned.split_id, DISCOVERY, f"split({planned.split_id!r}) is {named!r}")
+            assert split is not None
             rows = driver.read_split(split, _MANY, self._limit(whole), whole.positions[0]).table()
             wrong = order_difference(rows, whole.table())
             require(not wrong, DISCOVERY, f"split({planned.split_id!r}) at {whole.positions[0]}: {wrong}")

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
@@ -178,6 +179,23 @@ def test_a_time_is_the_first_millisecond_that_is_not_before_it() -> None:
         assert KafkaOffsets.at_timestamp(at).timestamp_ms == ms
         earlier = at - datetime.timedelta(microseconds=999)
         assert KafkaOffsets.at_timestamp(earlier).timestamp_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("chosen", "read", "unread"),
+    [
+        ({"topics": ["a", "b-c"]}, ["a-0", "a-17", "b-c-1"], ["b-0", "a-b-0"]),
+        ({"topic_pattern": "clicks-.*"}, ["clicks-eu-0"], ["clicks-0", "old-clicks-eu-0"]),
+        ({"partitions": {"a": [0, 2]}}, ["a-0", "a-2"], ["a-1", "b-0"]),
+    ],
+)
+def test_a_job_that_resumes_reads_no_topic_that_its_program_does_not_name(
+    chosen: dict[str, Any], read: list[str], unread: list[str]
+) -> None:
+    source = KafkaSource("localhost:1", format=RAW, **chosen)
+    assert [source.split(name) for name in unread] == [None] * len(unread)
+    made = [source.split(name) for name in read]
+    assert [split and split.split_id for split in made] == read
 
 
 def test_importing_the_connector_is_light() -> None:

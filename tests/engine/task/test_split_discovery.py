@@ -37,7 +37,13 @@ class Log:
     """What there is outside: partitions of numbers."""
 
     partitions: dict[str, list[int]] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    """Those that the program does not name."""
     open_looks: int = 0
+
+    @property
+    def read(self) -> list[str]:
+        return sorted(self.partitions.keys() - self.unread)
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,10 @@ class LogSource(Source):
         self.log = log
 
     def splits(self, parallelism: int) -> Sequence[Split]:
-        return [Partition(name) for name in sorted(self.log.partitions)]
+        return [Partition(name) for name in self.log.read]
 
-    def split(self, split_id: str) -> Split:
-        return Partition(split_id)
+    def split(self, split_id: str) -> Split | None:
+        return None if split_id in self.log.unread else Partition(split_id)
 
     def discover(self, context: ConnectorContext) -> SplitDiscovery:
         self.log.open_looks += 1
@@ -80,7 +86,7 @@ class _Looks(SplitDiscovery):
         self._log = log
 
     def poll(self) -> Sequence[Split]:
-        return [Partition(name) for name in self._log.partitions]
+        return [Partition(name) for name in self._log.read]
 
     def close(self) -> None:
         self._log.open_looks -= 1
@@ -194,6 +200,23 @@ def test_a_split_that_was_found_and_not_begun_is_kept() -> None:
     unread = Subtasks(log, 1).capture()
     assert unread.tables[SPLITS_TABLE].data.to_pylist() == [{"split_id": "a", "position": None, "finished": False}]
     assert Subtasks(log, 1, unread).read() == [1]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_split_that_the_program_no_longer_reads_is_dropped_and_named(
+    parallelism: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log({"a": [1], "b": [2]})
+    before = Subtasks(log, 2)
+    assert sorted(before.read()) == [1, 2]
+    snapshot = before.capture()
+    log.partitions["a"].append(3)
+    del log.partitions["b"]
+    log.unread.add("b")
+    after = Subtasks(log, parallelism, snapshot)
+    assert after.read() == [3]
+    assert [row["split_id"] for row in after.capture().tables[SPLITS_TABLE].data.to_pylist()] == ["a"]
+    assert [record.getMessage().count("split 'b'") for record in caplog.records] == [1]
 
 
 _Action = Callable[[Log, int], None]
