@@ -29,7 +29,7 @@ from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table, rows_of_groups
 from penstock.engine.state.state_tables import TOUCHED
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.savepoints.layout import StateKind, layout_of, plain_table
+from penstock.savepoints.layout import StateKind, layout_of, plain_table, shown_name
 from penstock.savepoints.manifest import encode_manifest
 from penstock.savepoints.paths import MANIFEST
 from penstock.savepoints.reader import SavedOperator, Savepoint, read
@@ -366,6 +366,12 @@ class SavepointEditor:
 
     def _put(self, uid: str, stored: str, table: StateTable) -> SavepointEditor:
         edited = self._operators.setdefault(uid, _Edited(uid, uid))
+        native = None if edited.source is None else edited.source.native
+        if native is not None and table.redistribution is Redistribution.KEYED:
+            raise StateError(
+                f"{self._place(uid, shown_name(stored))}: the operator's keyed state is in {native} files, which "
+                "cannot be changed; resume the job from this checkpoint, take a savepoint, and change that"
+            )
         edited.kept.pop(stored, None)
         edited.tables[stored] = table
         return self

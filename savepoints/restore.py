@@ -41,6 +41,7 @@ from penstock.engine.state.snapshot import (
     share,
 )
 from penstock.savepoints.history import merge_rows, standing_rows
+from penstock.savepoints.layout import shown_name
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.segments import decode_batches, decode_segment, read_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
@@ -381,10 +382,23 @@ def _load_operator(to: _Share, old: Sequence[_Old], before: TakenState | None) -
             tables[place][name] = table
     for own, (handle, operator) in zip(tables, old, strict=True):
         if operator.native is not None:
-            own.update(_load_native(to, operator.native, to.groups_of(handle)))
+            native = _load_native(to, operator.native, to.groups_of(handle))
+            _check_apart(own, native, operator, to.blobs.url)
+            own.update(native)
     snapshots = [OperatorSnapshot(own, operator.watermark) for own, (_, operator) in zip(tables, old, strict=True)]
     shared = share(snapshots, to.subtask, to.parallelism, to.max_parallelism)
     return shared if taken is None else replace(shared, held=taken.held)
+
+
+def _check_apart(
+    tables: Mapping[str, StateTable], native: Mapping[str, StateTable], operator: OperatorHandle, url: str
+) -> None:
+    """Refuse a state that was put in beside a backend's files which have it too: one of the two would be lost."""
+    for name in sorted(tables.keys() & native.keys()):
+        raise RestoreError(
+            f"{url}: operator {operator.uid!r} has the state {shown_name(name)!r} twice, in a table and in files of "
+            "its backend, as it was put in beside these; change a savepoint of the job instead, which has no such files"
+        )
 
 
 def _load_state(to: _Share, name: str, old: Sequence[_Old], taken: TakenState | None) -> dict[int, StateTable]:

@@ -22,7 +22,7 @@ from penstock import (
     ValueStateDescriptor,
     savepoints,
 )
-from penstock.engine.checkpointing.handles import InFlightHandle, SubtaskHandle
+from penstock.engine.checkpointing.handles import InFlightHandle, NativeHandle, OperatorHandle, SubtaskHandle
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Watermark
 from penstock.engine.errors import CheckpointError, ConfigurationError, PenstockError, StateError
@@ -241,6 +241,22 @@ def test_rows_on_their_way_are_copied_and_keep_operators_where_they_are(memory_u
         made.rename_operator("b", "c")
     (subtask, _) = made.write().checkpoint.subtasks
     assert [(rows.exchange, rows.file.length) for rows in subtask.in_flight] == [("a->b#0", 4)]
+
+
+def test_keyed_state_beside_the_files_of_a_backend_is_refused(memory_url: MakeUrl) -> None:
+    url = memory_url()
+    file = write_file(open_blobs(url), f"shared/{'0' * 64}-3-1-0-0-0.sst", b"rows")
+    native = NativeHandle("rocksdb", {"1.sst": file}, {})
+    old = complete(url, [SubtaskHandle(0, 0, 1, (OperatorHandle("a", "sum", native=native),))])
+    editor = savepoints.modify(old, memory_url())
+    rows = {"user": ["ann"], "value": [1]}
+    with pytest.raises(StateError, match=r"operator 'a', state 'total': .*in rocksdb files.*take a savepoint"):
+        editor.keyed_state("a", keys=["user"], state=TOTAL, data=rows)
+    with pytest.raises(StateError, match=r"state 'event timers': .*in rocksdb files"):
+        editor.event_timers("a", keys=["user"], data=[{"user": "ann", "time": 1}])
+    made = editor.operator_list_state("a", state=OFFSETS, values=[7]).write().operator("a")
+    assert made.native == "rocksdb"
+    assert [state.name for state in made.states] == ["offsets"]
 
 
 @pytest.mark.parametrize(

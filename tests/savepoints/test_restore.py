@@ -286,6 +286,18 @@ def test_the_files_of_a_backend_become_tables_of_the_subtask(
     assert list(directory.iterdir()) == []
 
 
+def test_a_state_that_is_in_a_table_and_in_the_files_of_a_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "_NATIVE_READERS", {"test": _read_native})
+    storage = Storage()
+    tables = writer(storage).write(capture_of(Barrier(3), keyed_capture(keyed_rows({1: ("new", 0)}))))
+    subtasks = [
+        replace(one, operators=(replace(one.operators[0], tables=tables.operators[0].tables),))
+        for one in _native(storage, "test").subtasks
+    ]
+    with pytest.raises(RestoreError, match=f"'count'.*'{STATE}'.*change a savepoint of the job"):
+        _load(graph_of(task(1, 1, ["count"])), completed(3, subtasks), storage, (1, 0))
+
+
 def test_files_of_an_unknown_backend_or_outside_of_their_folder_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "_NATIVE_READERS", {"test": _read_native})
     graph = graph_of(task(1, 2, ["count"]))
