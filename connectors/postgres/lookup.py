@@ -27,8 +27,8 @@ _WHERE: Final = "postgres lookup"
 class PostgresLookup(LookupTable):
     """The rows of a table, as they are when they are asked for. Give `lookup_join` a cache to ask less often.
 
-    A row is found by equal keys, so an index of the keys makes it fast. Columns have the types that `PostgresSource`
-    gives them.
+    A row is found by keys that the server takes for equal, such as a UUID in capitals, so an index of the keys makes it
+    fast. Columns have the types that `PostgresSource` gives them.
 
     Args:
         dsn: `postgresql://user:password@host:port/database`; never shown.
@@ -88,27 +88,36 @@ class PostgresLookup(LookupTable):
         self._session = Session(self._dsn, self._where, context.clock)
 
     def lookup(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        others = [field for field in self._schema if field.name not in self._keys]
+        rows = self._ask(self._query(keys, [field.name for field in others]))
+        places, *values = zip(*rows, strict=True) if rows else [()] * (1 + len(others))
+        # The server may write an equal key otherwise than it was asked for, such as a UUID in capitals.
+        asked = keys.take(pa.array(places, pa.int64()))
+        columns = {key: asked.column(key).cast(self._schema.field(key).type) for key in self._keys}
+        for field, column in zip(others, values, strict=True):
+            columns[field.name] = to_array(list(column), field.type, f"{self._where}: column {field.name!r}")
+        return pa.RecordBatch.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
+
+    def _query(self, keys: pa.RecordBatch, others: Sequence[str]) -> sql.Composed:
+        """What asks for the rows: of each the place of its key among `keys`, then the other columns."""
         from psycopg import sql
 
-        wanted = [
+        wanted = (
             sql.SQL("{}::{}[]").format(sql.Literal(keys.column(key).to_pylist()), sql.SQL(self._types[key]))
             for key in self._keys
-        ]
-        same = (sql.SQL("held.{0} = wanted.{0}").format(sql.Identifier(key)) for key in self._keys)
-        query = sql.SQL("SELECT {} FROM {} AS held JOIN unnest({}) AS wanted ({}) ON {}").format(
-            sql.SQL(", ").join(sql.Identifier("held", name) for name in self._schema.names),
+        )
+        names = [sql.Identifier(f"key {number}") for number in range(len(self._keys))]
+        same = (
+            sql.SQL("held.{} = wanted.{}").format(sql.Identifier(key), name)
+            for key, name in zip(self._keys, names, strict=True)
+        )
+        return sql.SQL("SELECT {} FROM {} AS held JOIN unnest({}) WITH ORDINALITY AS wanted ({}) ON {}").format(
+            sql.SQL(", ").join([sql.SQL("wanted.place - 1"), *(sql.Identifier("held", name) for name in others)]),
             identifier(self._table),
             sql.SQL(", ").join(wanted),
-            sql.SQL(", ").join(map(sql.Identifier, self._keys)),
+            sql.SQL(", ").join([*names, sql.SQL("place")]),
             sql.SQL(" AND ").join(same),
         )
-        rows = self._ask(query)
-        columns = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
-        arrays = [
-            to_array(list(values), one.type, f"{self._where}: column {one.name!r}")
-            for values, one in zip(columns, self._schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _ask(self, query: sql.Composed) -> list[tuple[Any, ...]]:
         import psycopg

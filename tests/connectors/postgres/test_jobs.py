@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -140,3 +141,20 @@ def test_a_job_from_table_to_table_with_a_lookup(database: Database) -> None:
         assert database.postgres.password not in env.explain()
         env.execute()
         assert sorted(database.ask(f"SELECT * FROM {totals}")) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "held", "asked", "unknown"),
+    [
+        ("uuid", "0a1b2c3d-0000-0000-0000-00000000000a", "0A1B2C3D-0000-0000-0000-00000000000A", f"{0:032}"),
+    ],
+)
+def test_a_row_is_found_by_each_text_that_the_server_takes_for_its_key(
+    database: Database, kind: str, held: str, asked: str, unknown: str
+) -> None:
+    table = database.create(f"n int, k {kind} primary key")
+    database.run(f"INSERT INTO {table} VALUES (7, '{held}')")
+    env = ps.StreamEnvironment(runtime="local")
+    rows = env.from_collection([(asked,), (held,), (unknown,), (None,)], schema={"u": "string"})
+    found = rows.lookup_join(PostgresLookup(database.dsn, table, keys="k"), on={"u": "k"}).collect()
+    assert sorted((row["u"], row["n"]) for row in found) == sorted([(asked, 7), (held, 7)])
