@@ -57,6 +57,7 @@ _SIMPLE: Final = {
     "text": pa.string(),
     "character varying": pa.string(),
     "character": pa.string(),
+    "bpchar": pa.string(),
     "name": pa.string(),
     "json": pa.string(),
     "jsonb": pa.string(),

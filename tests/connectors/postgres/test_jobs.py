@@ -147,6 +147,7 @@ def test_a_job_from_table_to_table_with_a_lookup(database: Database) -> None:
     ("kind", "held", "asked", "unknown"),
     [
         ("uuid", "0a1b2c3d-0000-0000-0000-00000000000a", "0A1B2C3D-0000-0000-0000-00000000000A", f"{0:032}"),
+        ("char(5)", "ab", "ab", "a"),
     ],
 )
 def test_a_row_is_found_by_each_text_that_the_server_takes_for_its_key(

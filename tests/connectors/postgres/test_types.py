@@ -27,6 +27,7 @@ json_text = st.recursive(
     st.none() | st.booleans() | st.integers() | text, lambda inner: st.lists(inner) | st.dictionaries(text, inner)
 ).map(json.dumps)
 latin = st.text(st.characters(codec="latin-1", exclude_characters="\0"), max_size=3)
+three = st.text(st.characters(codec="latin-1", exclude_characters="\0"), min_size=3, max_size=3)
 int32 = st.integers(-(2**31), 2**31 - 1)
 float32 = st.floats(width=32)
 money = st.decimals(1 - 10**8, 10**8 - 1, places=2)
@@ -46,6 +47,7 @@ KINDS: dict[str, tuple[str, pa.DataType, st.SearchStrategy[Any]]] = {
     "counted": ("numeric(20,0)", pa.uint64(), st.integers(0, 2**64 - 1)),
     "words": ("text", pa.string(), text),
     "short": ("varchar(3)", pa.large_string(), latin),
+    "code": ("char(3)", pa.string(), three),
     "said": ("text", pa.dictionary(pa.int32(), pa.string()), text),
     "raw": ("bytea", pa.binary(), st.binary()),
     "day": ("date", pa.date32(), st.dates()),
@@ -58,6 +60,7 @@ KINDS: dict[str, tuple[str, pa.DataType, st.SearchStrategy[Any]]] = {
     "id": ("uuid", pa.string(), st.uuids().map(str)),
     "numbers": ("bigint[]", pa.list_(pa.int64()), st.lists(st.none() | st.integers(-(2**63), 2**63 - 1))),
     "names": ("text[]", pa.large_list(pa.string()), st.lists(st.none() | text)),
+    "codes": ("char(3)[]", pa.list_(pa.string()), st.lists(st.none() | three)),
     "blobs": ("bytea[]", pa.list_(pa.binary()), st.lists(st.none() | st.binary())),
     "instants": ("timestamptz[]", pa.list_(pa.timestamp("us", tz="UTC")), st.lists(zoned)),
     "amounts": ("numeric(12,2)[]", pa.list_(pa.decimal128(12, 2)), st.lists(money)),
