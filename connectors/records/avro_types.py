@@ -224,6 +224,7 @@ def missing(array: pa.Array, field: pa.Field) -> str | None:
     elif pa.types.is_list(field.type):
         inner = [(valid.flatten(), field.type.value_field)]
     elif pa.types.is_map(field.type):
-        inner = [(valid.items, field.type.item_field)]
+        begin, end = valid.offsets[0].as_py(), valid.offsets[-1].as_py()
+        inner = [(valid.items.slice(begin, end - begin), field.type.item_field)]
     found = (missing(part, within) for part, within in inner)
     return next((f"{field.name}.{path}" for path in found if path), None)

@@ -151,6 +151,16 @@ def test_rows_that_cannot_be_written_are_named() -> None:
         color.encode(pa.RecordBatch.from_pylist([{"c": "RED"}, {"c": "GREEN"}], color.schema))
 
 
+def test_a_null_in_a_map_is_that_of_its_row() -> None:
+    form = AvroFormat(_record("Tags", m={"type": "map", "values": "string"}))
+    rows = pa.RecordBatch.from_pylist([{"m": [("a", "x")]}, {"m": [("a", None)]}, {"m": []}], form.schema)
+    for good in (rows.slice(0, 1), rows.slice(2)):
+        assert form.decode(form.encode(good)).rows.to_pylist() == good.to_pylist()
+    for bad, row in ((rows, 1), (rows.slice(1), 0)):
+        with pytest.raises(RecordError, match=rf"column 'm', row {row}: 'm\.value' is null"):
+            form.encode(bad)
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
