@@ -245,9 +245,13 @@ class _DeltaFiles:
         return [self._texts(name, rows.column(name)) for name in self._partitioned]
 
     def _texts(self, name: str, column: pa.Array) -> pa.Array:
+        zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.timestamp("us"))
         texts = column.cast(pa.string())
+        if zoned:
+            # Without a zone it would be a time of whatever zone the reader is in.
+            texts = pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), "Z", "")
         if not self.columns.field(name).nullable and pc.any(pc.equal(texts, "")).as_py():
             raise RecordError(
                 f"Delta sink {self._path!r}: partition column {name!r} is an empty text in a row, which is null for "

@@ -100,6 +100,20 @@ def test_rows_go_to_their_partitions(tmp_path: Path) -> None:
     assert [{**row, "name": row["name"] or None} for row in _rows(sink)] == expected
 
 
+def test_a_time_that_a_partition_is_of_says_that_it_is_utc(tmp_path: Path) -> None:
+    moments = [datetime.datetime(2024, 1, 2, 3, 4, 5, 6, datetime.timezone.utc), None]
+    sink = _table(tmp_path, ["at"], pa.schema({"i": pa.int64(), "at": pa.timestamp("us", "UTC")}))
+    rows = pa.record_batch({"i": [1, 2], "at": pa.array(moments, pa.timestamp("ns", "Europe/Paris"))})
+    writer = sink.open(context())
+    writer.write(Batch(rows))
+    sink.commit(writer.prepare(1), context())
+    writer.close()
+    assert _rows(sink) == [{"i": 1, "at": moments[0]}, {"i": 2, "at": None}]
+    # Spark takes a text without a zone for a time of its session's.
+    log = (tmp_path / "table" / "_delta_log" / f"{1:020}.json").read_text()
+    assert '"at":"2024-01-02T03:04:05.000006Z"' in log
+
+
 def test_an_empty_text_is_no_partition_where_the_table_takes_no_nulls(tmp_path: Path) -> None:
     columns = pa.schema([("i", pa.int64()), ("day", pa.date32()), pa.field("name", pa.string(), nullable=False)])
     writer = _table(tmp_path, ["name"], columns).open(context())
