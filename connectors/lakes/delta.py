@@ -9,7 +9,9 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-id
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
@@ -33,6 +35,10 @@ if TYPE_CHECKING:  # this name exists for type checkers only
 
 _ATTEMPTS: Final = 20
 _LARGEST_BYTES: Final = 512 * 1024 * 1024
+_FILE_SIZE: Final = "delta.targetFileSize"
+_SIZE: Final = re.compile(r"(\d+) ?([kmgtp]?)(?:i?b)?")
+_UNITS: Final = ("", "k", "m", "g", "t", "p")
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +230,18 @@ def _check_rules(table: DeltaTable, where: str) -> None:
         raise ConfigurationError(f"{where}: the table has {reason}, which only Delta's own engine can write; remove it")
 
 
+def _largest_bytes(configuration: Mapping[str, str], path: str) -> int:
+    """How large a file may become by the table's `delta.targetFileSize`, which is `100mb` or `104857600`."""
+    said = configuration.get(_FILE_SIZE)
+    if said is None:
+        return _LARGEST_BYTES
+    match = _SIZE.fullmatch(said.strip().lower())
+    size = 0 if match is None else int(match[1]) * 1024 ** _UNITS.index(match[2])
+    if not size:
+        _LOG.warning("Delta sink %r: %s=%r is no size such as '100mb'; files are of 512 MiB", path, _FILE_SIZE, said)
+    return size or _LARGEST_BYTES
+
+
 def _length(path: str) -> int | None:
     if is_url(path):
         found = find_object(path)
@@ -239,7 +257,7 @@ class _DeltaFiles:
         self.columns = _columns(table)
         self._partitioned = table.metadata().partition_columns
         self.stored = pa.schema([field for field in self.columns if field.name not in self._partitioned])
-        self.largest_bytes = int(table.metadata().configuration.get("delta.targetFileSize", _LARGEST_BYTES))
+        self.largest_bytes = _largest_bytes(table.metadata().configuration, path)
 
     def partitions(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
         return [self._texts(name, rows.column(name)) for name in self._partitioned]

@@ -114,6 +114,28 @@ def test_a_time_that_a_partition_is_of_says_that_it_is_utc(tmp_path: Path) -> No
     assert '"at":"2024-01-02T03:04:05.000006Z"' in log
 
 
+@pytest.mark.parametrize(
+    ("said", "taken"),
+    [("100", 1), ("1k", 1), ("1kb", 1), ("100b", 1), ("100mb", 0), ("1 GiB", 0), ("0", 0), ("large", 0), ("1.5g", 0)],
+)
+def test_files_are_of_the_size_that_the_table_says(
+    tmp_path: Path, said: str, taken: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = _table(tmp_path)
+    deltalake.DeltaTable(sink.table).alter.set_table_properties(
+        {"delta.targetFileSize": said}, raise_if_not_exists=False
+    )
+    writer = sink.open(context())
+    for _ in range(3):
+        writer.write(_batch(*range(20_000), name=[str(n) * 9 for n in range(20_000)]))
+    (committable,) = writer.prepare(1)
+    writer.close()
+    assert (committable.data.num_rows > 1) == bool(taken)
+    warned = [record.getMessage() for record in caplog.records]
+    assert bool(warned) == (said in {"0", "large", "1.5g"})
+    assert all(repr(said) in text and "512 MiB" in text for text in warned)
+
+
 def test_an_empty_text_is_no_partition_where_the_table_takes_no_nulls(tmp_path: Path) -> None:
     columns = pa.schema([("i", pa.int64()), ("day", pa.date32()), pa.field("name", pa.string(), nullable=False)])
     writer = _table(tmp_path, ["name"], columns).open(context())
