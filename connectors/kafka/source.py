@@ -148,6 +148,8 @@ class KafkaSource(Source):
 
     def split(self, split_id: str) -> KafkaSplit | None:
         topic, _, partition = split_id.rpartition("-")
+        if not topic or not partition.isdecimal():
+            raise _of_another_source(split_id, "that is no partition of a topic")
         made = KafkaSplit(topic, int(partition), 0)
         return made if self._chosen.reads(made.topic, made.partition) else None
 
@@ -164,10 +166,7 @@ class KafkaSource(Source):
         assert isinstance(split, KafkaSplit)
         offset = position.get("offset")
         if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
-            raise RestoreError(
-                f"kafka: split {split.split_id!r}: a position must have an offset, not {dict(position)!r}; the "
-                "checkpoint was taken with another source under this uid: give the new source a uid of its own"
-            )
+            raise _of_another_source(split.split_id, f"a position must have an offset, not {dict(position)!r}")
         return self._reader(split, offset, context)
 
     @property
@@ -352,6 +351,13 @@ class _KeepingLayout(_Layout):
         values = records.values
         bad = {bad.index: (bad.reason, values[bad.index].as_py()) for bad in decoded.bad}
         return with_kept(decoded.rows, bad, len(values))
+
+
+def _of_another_source(split_id: str, reason: str) -> RestoreError:
+    return RestoreError(
+        f"kafka: split {split_id!r}: {reason}; the checkpoint was taken with another source under this uid: give the "
+        "new source a uid of its own"
+    )
 
 
 def _metadata(what: str, records: Records, partition: TopicPartition) -> pa.Array:

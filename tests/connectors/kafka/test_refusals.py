@@ -17,7 +17,7 @@ from aiokafka.structs import TopicPartition
 
 from penstock.connectors.kafka import KafkaOffsets, KafkaSource, KafkaSplit, connection, consumer
 from penstock.connectors.records.raw import RawFormat
-from penstock.engine.errors import ConfigurationError, RecordError
+from penstock.engine.errors import ConfigurationError, RecordError, RestoreError
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import context, produce, read
 
@@ -196,6 +196,13 @@ def test_a_job_that_resumes_reads_no_topic_that_its_program_does_not_name(
     assert [source.split(name) for name in unread] == [None] * len(unread)
     made = [source.split(name) for name in read]
     assert [split and split.split_id for split in made] == read
+
+
+@pytest.mark.parametrize("split_id", ["clicks.json", "0", "-0", "a-", "part-00001.parquet"])
+def test_a_split_of_another_source_is_refused(split_id: str) -> None:
+    source = KafkaSource("localhost:1", "a", format=RAW)
+    with pytest.raises(RestoreError, match=f"split '{split_id}': .*another source under this uid"):
+        source.split(split_id)
 
 
 def test_importing_the_connector_is_light() -> None:
