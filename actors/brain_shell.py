@@ -227,13 +227,13 @@ class BrainShell:
     async def _take_down(self, at_once: bool) -> None:
         if at_once:
             self.execution.kill()
-        await self.execution.stop()
+        error = await self.execution.stop(self.brain.closing_seconds)
         if self._preparing is not None:
             # A thread cannot be cancelled, and the sinks may be another job's once this one has ended.
             _, waits = await asyncio.wait([self._preparing], timeout=_PREPARE_SECONDS)
             if waits:
                 _LOG.warning("a sink is still being made ready %.0f s behind the end of its job", _PREPARE_SECONDS)
-        self.handle(ev.TakenDown())
+        self.handle(ev.TakenDown(error))
 
     async def _write_end(self, write: say.WriteEnd) -> None:
         assert self.checkpoints is not None, "only a job with a folder is told to use it"

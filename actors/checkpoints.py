@@ -16,9 +16,9 @@ from typing import Any
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.capture_writer import Declined
+from penstock.actors.deployment import Restore
 from penstock.actors.execution import Execution
 from penstock.actors.preloading import preload
-from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.handles import CompletedCheckpoint
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.checkpointing.store import JobFolder, RestorePlan

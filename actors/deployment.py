@@ -1,4 +1,5 @@
-"""Which actor runs which subtask, and what it must reserve: pure functions over the physical graph.
+"""Which actor runs which subtask, what it is told of it, and what it must reserve: values, and pure functions over the
+physical graph.
 
 A slot is a bundle of a placement group and holds subtask i of every task; operators with resources of their own add
 them to the slots that run them.
@@ -6,14 +7,62 @@ them to the slots that run them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.actors.running_task import Deployment, Restore, Target
 from penstock.engine.checkpointing.instructions import Place
+from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.task.rewiring import OutputChannels
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """How a subtask takes part in checkpoints.
+
+    Args:
+        store: where they are.
+        plan: what it resumes from; None: nothing.
+        checkpoint: number of the job's own checkpoint that it resumes from, 0 for none.
+    """
+
+    store: JobStore
+    plan: RestorePlan | None = None
+    checkpoint: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The receiving end of a channel.
+
+    Args:
+        actor: who receives.
+        channel: the channel's number there.
+        attempt: what runs there.
+    """
+
+    actor: Any
+    channel: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Which subtask an actor becomes.
+
+    Args:
+        task, subtask: id of the task, and index of the subtask.
+        attempt: number of the execution; messages of other attempts are dropped.
+        targets: for each exchange that leaves the task, the receivers.
+        restore: its part in checkpoints; None: the job takes none.
+    """
+
+    task: int
+    subtask: int
+    attempt: int
+    targets: Sequence[Sequence[Target]]
+    restore: Restore | None = None
 
 
 def places(graph: PhysicalGraph) -> list[Place]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -17,11 +18,11 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.deaths import explained, lost_worker, remark
-from penstock.actors.deployment import Wiring, deployments, places, slot_bundles
+from penstock.actors.deployment import Restore, Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
 from penstock.actors.process_end import Process, ProcessEndedError, unless_ended, until_ended
-from penstock.actors.running_task import Restore, SubtaskEvent
+from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.stacks import SampledStack
 from penstock.actors.standbys import Standbys
@@ -37,7 +38,7 @@ from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 from penstock.engine.task.alignment import alignment_groups
 from penstock.engine.task.rewiring import crossings
 
-_STOP_SECONDS: Final = 5.0
+_LOG = logging.getLogger(__name__)
 _RESET_SECONDS: Final = 10.0
 """How long a function of the user may keep a subtask of a failed attempt from ending before its process is killed."""
 _RECONNECT_SECONDS: Final = 30.0
@@ -535,21 +536,39 @@ class Execution:
         if metrics is not None:
             self._metrics[place] = metrics
 
-    async def stop(self) -> None:
-        """End all processes, and give the slots back."""
+    async def stop(self, seconds: float) -> PenstockError | None:
+        """End all processes, and give the slots back.
+
+        Args:
+            seconds: how long they may take to close what they run; those that take longer are killed.
+
+        Returns:
+            why something was not closed, of the first subtask of which that is so.
+        """
         self._standbys.close()
         self._stop_aligning()
         for place in list(self._watches):
             self._unwatch(place)
-        stopping = [asyncio.ensure_future(self._stop(place)) for place in self.actors]
+        stopping = {place: asyncio.ensure_future(self._stop(place)) for place in self.actors}
         if stopping:
-            await asyncio.wait(stopping, timeout=_STOP_SECONDS)
+            await asyncio.wait(stopping.values(), timeout=seconds)
+        errors = [one.result() if one.done() else self._not_closed(place, seconds) for place, one in stopping.items()]
         self.kill()
+        return next((error for error in errors if error is not None), None)
 
-    async def _stop(self, place: Place) -> None:
+    async def _stop(self, place: Place) -> PenstockError | None:
         # Of a process that is dead already the last counters are kept.
         with contextlib.suppress(RayError):
-            self._keep_metrics(place, await self.actors[place].stop.remote())
+            if (stopped := await self.actors[place].stop.remote()) is not None:
+                self._keep_metrics(place, stopped.metrics)
+                error: PenstockError | None = stopped.error
+                return error
+        return None
+
+    def _not_closed(self, place: Place, seconds: float) -> WorkerLostError:
+        error = WorkerLostError(f"{self.name(place)} was not closed within {seconds:g} s, and its process was killed")
+        _LOG.warning("%s", error)
+        return error
 
     def kill(self) -> None:
         """End all processes without waiting for their ends."""

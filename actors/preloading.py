@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import ray
 
+from penstock.actors.deployment import Restore
 from penstock.actors.execution import Execution
 from penstock.actors.import_path import Imported
-from penstock.actors.running_task import Restore
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.graph.physical import PhysicalGraph
 

@@ -13,17 +13,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
+from penstock.actors.deployment import Deployment, Target
 from penstock.actors.polled_readers import PolledReaders
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
-from penstock.engine.checkpointing.store import JobStore, RestorePlan
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
 from penstock.engine.errors import PenstockError, StateNotReadyError, located
@@ -59,54 +59,6 @@ class SubtaskEvent(enum.Enum):
 
 Report: TypeAlias = SubtaskEvent | PenstockError
 """What a subtask reports to the job manager; an error is the last report."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """How a subtask takes part in checkpoints.
-
-    Args:
-        store: where they are.
-        plan: what it resumes from; None: nothing.
-        checkpoint: number of the job's own checkpoint that it resumes from, 0 for none.
-    """
-
-    store: JobStore
-    plan: RestorePlan | None = None
-    checkpoint: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The receiving end of a channel.
-
-    Args:
-        actor: who receives.
-        channel: the channel's number there.
-        attempt: what runs there.
-    """
-
-    actor: Any
-    channel: int
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """Which subtask an actor becomes.
-
-    Args:
-        task, subtask: id of the task, and index of the subtask.
-        attempt: number of the execution; messages of other attempts are dropped.
-        targets: for each exchange that leaves the task, the receivers.
-        restore: its part in checkpoints; None: the job takes none.
-    """
-
-    task: int
-    subtask: int
-    attempt: int
-    targets: Sequence[Sequence[Target]]
-    restore: Restore | None = None
 
 
 class RunningTask:
@@ -169,6 +121,12 @@ class RunningTask:
     @property
     def task(self) -> Task:
         return self._task
+
+    @property
+    def error(self) -> PenstockError | None:
+        """What it ended with, if that was an error."""
+        last = self._reports[-1] if self._reports else None
+        return last if isinstance(last, PenstockError) else None
 
     def channels(self) -> list[ChannelStatistics]:
         """The channels behind it."""

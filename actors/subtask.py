@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,6 +21,7 @@ import ray
 
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, take_frame, unpacked
+from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply
@@ -28,13 +30,13 @@ from penstock.actors.polled_readers import PolledReaders
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, RunningTask, Target, resolve
+from penstock.actors.running_task import TASK_THREAD, Report, RunningTask, resolve
 from penstock.actors.stacks import SampledStack, sampled_stacks
 from penstock.actors.state_answers import Answered, SharedAnswer, answer_frame, listening_id, prepare_for_questions
 from penstock.actors.task_log import LogLine, TaskLog
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.elements import Barrier
-from penstock.engine.errors import StateNotReadyError
+from penstock.engine.errors import PenstockError, StateNotReadyError
 from penstock.engine.free_memory import free_memory
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
@@ -49,6 +51,14 @@ _KEPT_MS: Final = 60_000
 _DROPPED_SECONDS: Final = 1.0
 """So long behind its successor's start, the state that ran before one that was taken in beside it is freed: a tenth of
 a second in which no row is processed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How an attempt ended: its last counters, and its error, also of closing the task; None: it had none."""
+
+    metrics: SubtaskMetrics
+    error: PenstockError | None
 
 
 class SubtaskActor:
@@ -315,12 +325,13 @@ class SubtaskActor:
         """What was printed and logged here, behind line `after`: the newest `most` lines."""
         return self._log.after(after, most)
 
-    async def stop(self) -> SubtaskMetrics | None:
-        """Stop stepping, close the task, and return the last counters."""
-        if self._running is None:
+    async def stop(self) -> Stopped | None:
+        """Stop stepping, and return when the task has been closed; None: nothing ran."""
+        running = self._running
+        if running is None:
             return None
-        await self._running.close()
-        return self._counted(self._running)
+        await running.close()
+        return Stopped(self._counted(running), running.error)
 
     def _counted(self, running: RunningTask) -> SubtaskMetrics:
         metrics = running.task.read_metrics()

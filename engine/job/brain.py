@@ -24,6 +24,7 @@ from penstock.engine.job import instructions as say
 from penstock.engine.job.attempts import Attempts
 from penstock.engine.job.checkpoints import JobCheckpoints, Purpose, Storage, Wanted
 from penstock.engine.job.commands import Commands
+from penstock.engine.job.ending import CLOSING_SECONDS
 from penstock.engine.job.failover import ATTEMPTS, RestartPolicy, default_strategy
 from penstock.engine.job.finish import Finish
 from penstock.engine.job.layout import Layout, Planner, taken_scale
@@ -104,6 +105,12 @@ class JobBrain:
     def has_finished(self) -> bool:
         """Whether it has come to its end as it should: all rows for the client are final."""
         return self._life.status is JobStatus.FINISHED
+
+    @property
+    def closing_seconds(self) -> float:
+        """How long (seconds) subtasks may take to be closed as the job ends, before their processes are killed."""
+        ending = self._life.ending
+        return CLOSING_SECONDS if ending is None else ending.closing_seconds
 
     @property
     def is_whole(self) -> bool:

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Final
 
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import FencedError, PenstockError, summary
 from penstock.engine.job.checkpoints import JobCheckpoints
 from penstock.engine.job.instructions import Instruction, TakeDown, WriteEnd
 from penstock.engine.job.status import JobStatus
+
+CLOSING_SECONDS: Final = 5.0
+"""How long subtasks may take to be closed whose work is thrown away."""
+_FINISHED_CLOSING_SECONDS: Final = 180.0
+"""How long those of a job that has finished may: their sinks may write their last rows then."""
 
 
 class _Step(enum.Enum):
@@ -54,6 +60,11 @@ class Ending:
     def is_to_be_reported(self) -> bool:
         """Whether nothing is left to be done but to report it."""
         return self._step is _Step.REPORT
+
+    @property
+    def closing_seconds(self) -> float:
+        """How long subtasks may take to be closed before their processes are killed."""
+        return _FINISHED_CLOSING_SECONDS if self.status is JobStatus.FINISHED else CLOSING_SECONDS
 
     def on_explained(self, error: PenstockError) -> None:
         """All is known of the error now."""

@@ -8,7 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock import DataGenSource, Sequence, StreamEnvironment, col
-from penstock.actors.running_task import Deployment, SubtaskEvent
+from penstock.actors.deployment import Deployment
+from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.subtask import SubtaskActor
 from penstock.connectors.collection import CollectionSource
 from penstock.engine.elements import MIN_TIMESTAMP

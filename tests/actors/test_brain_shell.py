@@ -14,7 +14,14 @@ from penstock.actors import brain_shell
 from penstock.actors.brain_shell import BrainShell
 from penstock.actors.client_view import JobReport
 from penstock.engine.connectors import ConnectorContext, Sink, SinkWriter
-from penstock.engine.errors import CheckpointError, ClusterError, ConfigurationError, RecordError, WorkerLostError
+from penstock.engine.errors import (
+    CheckpointError,
+    ClusterError,
+    ConfigurationError,
+    PenstockError,
+    RecordError,
+    WorkerLostError,
+)
 from penstock.engine.job import events as ev
 from penstock.engine.job.status import JobStatus
 from tests.actors.fakes import program_of
@@ -23,13 +30,15 @@ A = (1, 0)
 
 
 class FakeExecution:
-    """Processes that do what they are told; `deploy` gives what it is told to, or fails."""
+    """Processes that do what they are told; `deploy` gives what it is told to, or fails, and `stop` `not_closed`."""
 
     last_metrics = ()
 
-    def __init__(self, deploy: Any = True) -> None:
+    def __init__(self, deploy: Any = True, not_closed: PenstockError | None = None) -> None:
         self.calls: list[str] = []
+        self.closing_seconds = 0.0
         self._deploy = deploy
+        self._not_closed = not_closed
 
     def __getattr__(self, name: str) -> Any:
         async def call(*arguments: Any) -> Any:
@@ -39,6 +48,11 @@ class FakeExecution:
             return self._deploy
 
         return call
+
+    async def stop(self, seconds: float) -> PenstockError | None:
+        self.calls.append("stop")
+        self.closing_seconds = seconds
+        return self._not_closed
 
     def remove_old(self) -> None:
         self.calls.append("remove_old")
@@ -116,6 +130,29 @@ def test_a_job_runs_to_its_end_and_says_how_it_ended() -> None:
     execution = FakeExecution()
     assert run(use, execution) is JobStatus.FINISHED
     assert execution.calls == ["remove_old", "provide", "deploy", "stop"]
+
+
+def test_a_job_that_cannot_be_closed_has_not_finished_and_has_long_for_it() -> None:
+    async def use(shell: BrainShell) -> JobReport:
+        await until_running(shell)
+        shell.handle(ev.TaskFinished(A, shell.brain.attempts.number))
+        return await shell.report
+
+    execution = FakeExecution(not_closed=WorkerLostError("the last rows could not be written"))
+    report = run(use, execution)
+    assert (report.status, str(report.error)) == (JobStatus.FAILED, "the last rows could not be written")
+    assert execution.closing_seconds > 60
+
+
+def test_what_a_cancelled_job_cannot_close_changes_nothing_and_is_not_waited_for() -> None:
+    async def use(shell: BrainShell) -> JobStatus:
+        await until_running(shell)
+        await shell.ask(ev.CancelJob())
+        return (await shell.report).status
+
+    execution = FakeExecution(not_closed=WorkerLostError("the last rows could not be written"))
+    assert run(use, execution) is JobStatus.CANCELLED
+    assert execution.closing_seconds < 10
 
 
 def test_what_prevents_a_deployment_ends_a_job_that_cannot_restart_and_names_it() -> None:

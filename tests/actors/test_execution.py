@@ -20,9 +20,10 @@ from penstock.actors import execution as module
 from penstock.actors.execution import Execution
 from penstock.actors.process_end import Process
 from penstock.actors.running_task import SubtaskEvent
+from penstock.actors.subtask import Stopped
 from penstock.engine.checkpoint_config import FailoverConfig
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import ClusterError, JobError, RecordError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobError, PenstockError, RecordError, WorkerLostError
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
@@ -70,7 +71,7 @@ def run(
         try:
             return await asyncio.wait_for(use(execution), 30)
         finally:
-            await execution.stop()
+            await execution.stop(5.0)
 
     return asyncio.run(main()), told
 
@@ -207,7 +208,7 @@ def test_the_last_counters_are_kept_of_who_does_not_answer(monkeypatch: pytest.M
 
 def test_the_end_keeps_the_last_counters_and_no_process(killed: list[Any]) -> None:
     last = SubtaskMetrics(*A)
-    actors = [subtask(stop=lambda: last), subtask(stop=fails(RayActorError()))]
+    actors = [subtask(stop=lambda: Stopped(last, None)), subtask(stop=fails(RayActorError()))]
     kept: list[Execution] = []
 
     async def use(execution: Execution) -> None:
@@ -218,6 +219,30 @@ def test_the_end_keeps_the_last_counters_and_no_process(killed: list[Any]) -> No
     assert kept[0].last_metrics == [last]
     assert killed == actors
     assert kept[0].actors == {}
+
+
+def test_the_end_says_what_could_not_be_closed() -> None:
+    full = RecordError("the disk is full")
+    fine, broken = Stopped(SubtaskMetrics(*A), None), Stopped(SubtaskMetrics(*B), full)
+
+    async def use(execution: Execution) -> PenstockError | None:
+        return await execution.stop(5.0)
+
+    assert run([subtask(stop=lambda: fine), subtask(stop=lambda: broken)], use)[0] is full
+    assert run([subtask(stop=lambda: fine), subtask(stop=fails(RayActorError()))], use)[0] is None
+
+
+def test_who_is_not_closed_in_time_is_killed_and_named(killed: list[Any], caplog: pytest.LogCaptureFixture) -> None:
+    slow = subtask(stop=never)
+
+    async def use(execution: Execution) -> PenstockError | None:
+        return await execution.stop(0.05)
+
+    error, _ = run([subtask(), slow], use)
+    assert isinstance(error, WorkerLostError)
+    assert "subtask 1 was not closed within 0.05 s, and its process was killed" in str(error)
+    assert str(error) in caplog.text
+    assert slow in killed
 
 
 def test_a_subtask_without_a_process_has_no_stacks() -> None:

@@ -24,6 +24,7 @@ from penstock.engine.errors import (
     UserCodeError,
     WorkerLostError,
 )
+from penstock.recovery import checkpoints
 
 LONG = pytest.mark.long("smaller messages: test_rows_go_from_process_to_process_...; larger ones: test_channels.py")
 
@@ -235,3 +236,29 @@ def test_a_class_given_to_map_batches_lives_in_its_own_task_and_reserves_what_it
     env = StreamEnvironment(parallelism=1)
     stream = numbers(env, 5).map_batches(Double, returns={"n": "int64"}, num_cpus=1)
     assert sorted(row["n"] for row in stream.collect()) == [0, 2, 4, 6, 8]
+
+
+class FailingToClose(Sink):
+    """Cannot write its last rows."""
+
+    def open(self, context: ConnectorContext) -> SinkWriter:
+        class Writer(SinkWriter):
+            def write(self, batch: Batch) -> None:
+                return
+
+            def close(self) -> None:
+                raise OSError("the disk is full")
+
+        return Writer()
+
+    def describe(self) -> str:
+        return "failing to close"
+
+
+@pytest.mark.parametrize("takes_checkpoints", [False, True])
+def test_a_sink_that_cannot_be_closed_fails_the_job(tmp_path: Path, takes_checkpoints: bool) -> None:
+    settings = checkpoints("60s", str(tmp_path)) if takes_checkpoints else None
+    env = StreamEnvironment(parallelism=1, checkpoints=settings)
+    env.from_collection([{"x": 1}]).sink_to(FailingToClose())
+    with pytest.raises(JobFailedError, match="the disk is full"):
+        env.execute("cannot be closed")

@@ -52,7 +52,7 @@ def run(use: Callable[[Execution], Awaitable[None]], monkeypatch: pytest.MonkeyP
         try:
             await asyncio.wait_for(use(execution), 30)
         finally:
-            await execution.stop()
+            await execution.stop(5.0)
 
     asyncio.run(main())
     return actors

@@ -16,7 +16,8 @@ import pytest
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.capture_writer import Declined
 from penstock.actors.channels import unpacked
-from penstock.actors.running_task import Deployment, Restore, RunningTask, SubtaskEvent, Target
+from penstock.actors.deployment import Deployment, Restore, Target
+from penstock.actors.running_task import RunningTask, SubtaskEvent
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput

@@ -24,8 +24,9 @@ from penstock import DataStream, ListStateDescriptor, StreamEnvironment
 from penstock.actors import subtask
 from penstock.actors.capture_writer import Answer
 from penstock.actors.channels import packed
+from penstock.actors.deployment import Deployment, Restore
 from penstock.actors.links import WaitingLink, connected
-from penstock.actors.running_task import TASK_THREAD, Deployment, Report, Restore, SubtaskEvent, _patience
+from penstock.actors.running_task import TASK_THREAD, Report, SubtaskEvent, _patience
 from penstock.actors.state_answers import listening_id, packed_question, unpacked_answer
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.aggregates.grouped import GroupedAggregation
@@ -209,6 +210,36 @@ def test_what_an_attempt_kept_is_freed_later_where_its_successor_has_been_taken_
         assert with_actor(graph, use) == [1, 1], "the first one, and then the successor's own"
     finally:
         gc.enable()
+
+
+class CannotBeClosed(ProcessFunction):
+    """Its last rows do not fit anywhere."""
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        yield row
+
+    def close(self) -> None:
+        raise OSError("the disk is full")
+
+
+@pytest.mark.parametrize("takes_checkpoints", [False, True])
+def test_what_closing_a_task_raises_is_told_by_its_end(tmp_path: Path, takes_checkpoints: bool) -> None:
+    store = FolderJobStore(tmp_path.as_uri(), "job", "job")
+    store.claim()
+    deployment = dataclasses.replace(FIRST_TASK, restore=Restore(store) if takes_checkpoints else None)
+
+    async def use(actor: SubtaskActor) -> PenstockError | None:
+        await actor.start(1)
+        received, more = 0, True
+        while more:
+            fetched = await actor.fetch(1, 0, received, 1.0)
+            received, more = received + len(fetched.rows), fetched.more
+        stopped = await actor.stop()
+        assert stopped is not None
+        return stopped.error
+
+    error = with_actor(graph_of(lambda stream: stream.process(CannotBeClosed())), use, deployment)
+    assert "OSError: the disk is full" in str(error)
 
 
 def test_a_process_can_be_deployed_again_and_what_belongs_to_the_attempt_before_is_dropped() -> None:
