@@ -18,13 +18,14 @@ from penstock.tables.functions import (
     strings,
     temporal,
     unix_times,
+    urls,
     variants,
 )
 from penstock.tables.functions.signatures import ScalarFunction
 
 _FAMILIES: Final = (
     *(arithmetic, comparison, strings, temporal, collections, percentiles, json, json_texts, variants),
-    *(addresses, hash_codes, bitmaps, unix_times),
+    *(addresses, hash_codes, bitmaps, urls, unix_times),
 )
 SCALAR_FUNCTIONS: Final[Mapping[str, ScalarFunction]] = {
     function.name: function for family in _FAMILIES for function in family.FUNCTIONS

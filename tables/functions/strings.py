@@ -11,7 +11,6 @@ import codecs
 import hashlib
 import re
 import string
-import urllib.parse
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Final
@@ -27,8 +26,6 @@ from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import SqlType
 
 _MOST_PATTERNS: Final = 256
-_DECODED_AT_MOST: Final = 100
-"""So often URL_DECODE_RECURSIVE decodes again."""
 _UTF_16: Final = "UTF-16"
 _SIMILAR_SIGNS: Final = "%_|*+?{}()[]^-"
 
@@ -132,6 +129,11 @@ def _trim(side: str, signs: str, value: str) -> str:
     if side == "LEADING":
         return value.lstrip(signs)
     return value.rstrip(signs) if side == "TRAILING" else value.strip(signs)
+
+
+def _blanks_off(strip: Callable[[str, str], str]) -> Callable[..., str]:
+    """Without signs it takes blanks alone off, and no other white space."""
+    return lambda value, signs=" ": strip(value, signs)
 
 
 def _concat(call: CallValues) -> pa.Array:
@@ -259,33 +261,6 @@ def _are_delimiters(literals: Sequence[object]) -> None:
                 raise s.MisfitError(place, f": {text!r} is no regular expression: {error}") from None
 
 
-def _parse_url(value: str, part: str, key: str | None = None) -> str | None:
-    try:
-        url = urllib.parse.urlsplit(value)
-    except ValueError:
-        return None
-    match part:
-        case "HOST":
-            return url.hostname
-        case "PATH":
-            return url.path
-        case "QUERY":
-            if key is None:
-                return url.query or None
-            return dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True)).get(key)
-        case "REF":
-            return url.fragment or None
-        case "PROTOCOL":
-            return url.scheme
-        case "FILE":
-            return f"{url.path}?{url.query}" if url.query else url.path
-        case "AUTHORITY":
-            return url.netloc
-        case "USERINFO":
-            return url.netloc.rpartition("@")[0] or None
-    return None
-
-
 def _from_base64(value: str) -> str | None:
     try:
         return base64.b64decode(value, validate=True).decode("utf-8", "replace")
@@ -296,20 +271,6 @@ def _from_base64(value: str) -> str | None:
 def _unhex(value: str) -> bytes | None:
     digits = value if len(value) % 2 == 0 else f"0{value}"
     return bytes.fromhex(digits) if all(sign in string.hexdigits for sign in digits) else None
-
-
-def _url_decode(value: str) -> str | None:
-    return None if re.search(r"%(?![0-9A-Fa-f]{2})", value) else urllib.parse.unquote_plus(value)
-
-
-def _url_decode_recursive(value: str) -> str | None:
-    decoded = _url_decode(value)
-    for _ in range(_DECODED_AT_MOST):
-        again = None if decoded is None else _url_decode(decoded)
-        if again is None or again == decoded:
-            break
-        decoded = again
-    return decoded
 
 
 def _elt(place: int, *values: str | bytes) -> str | bytes | None:
@@ -457,9 +418,9 @@ FUNCTIONS: Final = (
     _plain("OCTET_LENGTH", (_T,), t.INT, kernel(pc.binary_length)),
     ScalarFunction("REVERSE", (_T,), always(t.STRING), kernel(pc.utf8_reverse), nullable=True),
     ScalarFunction("TRIM", (s.KEYWORD, _T, _T), lambda given: s.part_of_first(given[2:]), by_row(_trim)),
-    ScalarFunction("LTRIM", (_T, _T), s.part_of_first, by_row(str.lstrip), optional=1),
-    ScalarFunction("RTRIM", (_T, _T), s.part_of_first, by_row(str.rstrip), optional=1),
-    ScalarFunction("BTRIM", (_T, _T), always(t.STRING), by_row(str.strip), optional=1),
+    ScalarFunction("LTRIM", (_T, _T), s.part_of_first, by_row(_blanks_off(str.lstrip)), optional=1),
+    ScalarFunction("RTRIM", (_T, _T), s.part_of_first, by_row(_blanks_off(str.rstrip)), optional=1),
+    ScalarFunction("BTRIM", (_T, _T), always(t.STRING), by_row(_blanks_off(str.strip)), optional=1),
     ScalarFunction("||", (_T, _T), s.joined_texts, _concat),
     ScalarFunction("CONCAT", (_T,), always(t.STRING), _concat, variadic=True),
     ScalarFunction("CONCAT_WS", (_T,), always(t.STRING), _concat_ws, variadic=True),
@@ -531,10 +492,6 @@ FUNCTIONS: Final = (
         optional=2,
         check=_are_delimiters,
     ),
-    _function("PARSE_URL", (_T, _T, _T), t.STRING, _parse_url, optional=1),
-    _function("URL_ENCODE", (_T,), t.STRING, urllib.parse.quote_plus),
-    _function("URL_DECODE", (_T,), t.STRING, _url_decode),
-    _function("URL_DECODE_RECURSIVE", (_T,), t.STRING, _url_decode_recursive),
     ScalarFunction("TO_BASE64", (s.TEXT_OR_BYTES,), always(t.STRING), by_row(_to_base64)),
     _given("FROM_BASE64", (_T,), t.STRING, _from_base64),
     _given("ENCODE", (_T, _T), t.BYTES, _encode, check=s.checked_text(1, _charset)),
