@@ -22,7 +22,8 @@ from penstock.actors.deaths import remark
 from penstock.actors.driver_logging import with_driver_logging
 from penstock.actors.embedded import is_embedded, is_lost
 from penstock.actors.import_path import Imported
-from penstock.actors.registry import JobControl, answer_of, create_manager
+from penstock.actors.manager_start import create_manager
+from penstock.actors.registry import JobControl, answer_of
 from penstock.actors.results import Fetched
 from penstock.actors.slots import remove_slots
 from penstock.actors.termination import termination

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.actors.cluster_notes import Notes
@@ -30,7 +31,9 @@ def info_adapter() -> TypeAdapter[JobInfo]:
 
 
 def info_text(info: JobInfo) -> str:
-    """A job in one line."""
+    """A job in one line; a lone surrogate in its error, which JSON cannot have, is written as its escape."""
+    if info.error is not None:
+        info = replace(info, error=info.error.encode(errors="backslashreplace").decode())
     return info_adapter().dump_json(info).decode()
 
 

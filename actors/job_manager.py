@@ -98,7 +98,11 @@ class JobManager:
         if self._detached:
             if report.error is not None:
                 _LOG.error("job %r failed: %s", self._shell.name, report.error)
-            await asyncio.to_thread(note_end, self._notes, self._id, await self.info())
+            try:
+                await asyncio.to_thread(note_end, self._notes, self._id, await self.info())
+            except Exception:
+                # A manager that stayed for it would keep the name of its job.
+                _LOG.exception("how job %r has ended could not be written down", self._shell.name)
 
     async def leave(self) -> None:
         """The client knows how the job ended: end this process for good, once the next job finds warm ones."""

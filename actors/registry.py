@@ -1,6 +1,6 @@
-"""The jobs of a cluster by name: how one is found, and how a second one of the same name is kept out.
+"""The jobs of a cluster by name: how they are listed, and how one is found.
 
-Each job manager is a named actor. The client creates it here; the command line lists and finds jobs, and drives them
+Each job manager is a named actor, which `manager_start` makes. The command line lists and finds jobs, and drives them
 through the `JobControl` that it gets. Everything blocks, and raises the typed errors of the job.
 """
 
@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import ray
 from ray.exceptions import (
-    ActorAlreadyExistsError,
     ActorDiedError,
     ActorUnavailableError,
     GetTimeoutError,
@@ -27,16 +26,13 @@ from penstock.actors.client_view import JobReport
 from penstock.actors.cluster_notes import ClusterNotes, Notes
 from penstock.actors.deaths import remark
 from penstock.actors.ended_jobs import end_of, ended_jobs
-from penstock.actors.job_manager import JobManager
 from penstock.actors.live_state import PATIENCE_SECONDS, live_state
-from penstock.actors.nodes import ON_THE_HEAD, head_node
 from penstock.actors.recorded_commands import Ending, forget, new_command, record
 from penstock.actors.stacks import SampledStack
 from penstock.actors.tail import tail
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.errors import (
-    ClusterError,
     JobCancelledError,
     JobError,
     JobFailedError,
@@ -54,110 +50,13 @@ from penstock.engine.task.tap import TappedRows
 from penstock.savepoints.live_state import LiveState
 
 NAMESPACE: Final = "penstock"
-_PREFIX: Final = "penstock:"
-_CALLS: Final = 1000
+PREFIX: Final = "penstock:"
+"""Before the name of a job, that of its manager's actor."""
 _ASK_SECONDS: Final = 10.0
 _PREVIEW_SECONDS: Final = 3.0
 """For so long rates are looked at."""
-_LEAVE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 1.0
 _AT_ONCE: Final = 16
-_PART_BYTES: Final = 64 * 1024
-"""Ray keeps arguments of up to 100 KiB with the actor, 10 MiB in all; larger ones are the driver's."""
-_INLINE_BYTES: Final = 8 * 1024 * 1024
-
-
-def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detached: bool) -> Any:
-    """Start the job manager of a job.
-
-    Args:
-        name: the job's name, which no other running job of the cluster may have.
-        job_id: whose.
-        content: the pickled program and folder.
-        restarts: whether Ray restarts its process: the job can resume from storage.
-        detached: whether the job outlives this process.
-
-    Raises:
-        JobError: a job of that name is running.
-        ClusterError: a detached job is too large to outlive this process.
-    """
-    if detached and len(content) > _INLINE_BYTES:
-        raise ClusterError(
-            f"job {name!r} cannot be detached: with the data in it, its program has {len(content)} bytes, and at most "
-            f"{_INLINE_BYTES} outlive this process; read the data from files instead of from_collection"
-        )
-    parts = [content[start : start + _PART_BYTES] for start in range(0, len(content), _PART_BYTES)]
-    options: dict[str, Any] = {
-        "name": f"{_PREFIX}{name}",
-        "namespace": NAMESPACE,
-        "num_cpus": 0,
-        "max_concurrency": _CALLS,
-        "max_restarts": -1 if restarts else 0,
-        **({"lifetime": "detached"} if detached else {}),
-        **_on_the_head(),
-    }
-    manager_class: Any = ray.remote(JobManager)
-    deadline = time.monotonic() + _LEAVE_SECONDS
-    while True:
-        try:
-            manager = manager_class.options(**options).remote(job_id, detached, *parts)
-        except ActorAlreadyExistsError:
-            _make_room(name, deadline)
-            continue
-        if detached:
-            _await_outliving(name, manager)
-        return manager
-
-
-def _on_the_head() -> dict[str, Any]:
-    """Where a manager is: on a worker, it would keep that from leaving, and die with it."""
-    return {} if head_node() is None else {"resources": dict(ON_THE_HEAD)}
-
-
-def _await_outliving(name: str, manager: Any) -> None:
-    """Return when the manager's process runs: until then Ray drops it if this process, which asked for it, ends."""
-    try:
-        ray.get(manager.__ray_ready__.remote())
-    except RayError as error:
-        raise ClusterError(f"the manager of job {name!r} could not be started{remark(error)}") from error
-
-
-def _make_room(name: str, deadline: float) -> None:
-    """Have the manager that bears the name leave, if its job has ended."""
-    try:
-        found = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE))
-        info = found.info()
-    except (ValueError, PenstockError):
-        # Its manager is just ending, or about to be restarted.
-        if time.monotonic() > deadline:
-            raise
-        time.sleep(0.1)
-        return
-    _check_ended(info)
-    found.make_way()
-    time.sleep(0.1)
-
-
-def check_not_running(name: str) -> None:
-    """Refuse a job before anything is made for it, where that is known by now; `create_manager` decides.
-
-    Raises:
-        JobError: a job of that name is running.
-    """
-    try:
-        info = JobControl(name, ray.get_actor(f"{_PREFIX}{name}", NAMESPACE)).info()
-    except (ValueError, PenstockError):
-        # There is no manager, or it is just ending or being restarted.
-        return
-    _check_ended(info)
-
-
-def _check_ended(info: JobInfo) -> None:
-    if not info.status.ended:
-        raise JobError(
-            f"job {info.name!r} is running already, with id {info.id} (status {info.status.value}); cancel or stop it, "
-            "or give this one another name"
-        )
 
 
 class JobControl:
@@ -459,8 +358,8 @@ def named_jobs() -> dict[str, JobControl]:
     """All jobs of the cluster that have a manager, by name; also those that have ended a short time ago."""
     jobs = {}
     for actor in ray.util.list_named_actors(all_namespaces=True):
-        if actor["namespace"] == NAMESPACE and str(actor["name"]).startswith(_PREFIX):
-            name = str(actor["name"]).removeprefix(_PREFIX)
+        if actor["namespace"] == NAMESPACE and str(actor["name"]).startswith(PREFIX):
+            name = str(actor["name"]).removeprefix(PREFIX)
             try:
                 jobs[name] = JobControl(name, ray.get_actor(actor["name"], NAMESPACE))
             except (ValueError, RayError):

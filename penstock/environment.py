@@ -561,8 +561,8 @@ class StreamEnvironment:
         from penstock.actors.client import RayJob, check_serializable
         from penstock.actors.cluster import connect
         from penstock.actors.deployment import slot_bundles
+        from penstock.actors.manager_start import check_not_running
         from penstock.actors.ray_blobs import open_blobs
-        from penstock.actors.registry import check_not_running
 
         show_errors_briefly()
         check_serializable(graph)

@@ -438,7 +438,7 @@ def fake_ray(monkeypatch: pytest.MonkeyPatch, fails: str | None = None) -> list[
         ("client", client),
         ("cluster", SimpleNamespace(connect=step("connect"))),
         ("deployment", SimpleNamespace(slot_bundles=lambda graph: [{"CPU": 1.0}])),
-        ("registry", SimpleNamespace(check_not_running=step("check_not_running"))),
+        ("manager_start", SimpleNamespace(check_not_running=step("check_not_running"))),
         ("console_address", SimpleNamespace(tell_console=lambda: None)),
     ):
         monkeypatch.setitem(sys.modules, f"penstock.actors.{module}", content)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.actors.ended_jobs import KEPT, end_of, ended_jobs, note_end
@@ -47,6 +49,13 @@ def test_a_job_that_has_ended_stays_listed_with_its_reason(notes: InMemory) -> N
     for command in (job.savepoint, job.stop, job.checkpoint, lambda: job.rescale(2), lambda: job.state("totals", "n")):
         with pytest.raises(JobError, match=r"job 'orders' has ended \(failed\): there is nothing to"):
             command()
+
+
+def test_an_error_whose_text_json_cannot_have_is_written_down_all_the_same(notes: InMemory) -> None:
+    note_end(notes, "m1", replace(FAILED, error="no such row: \ud83d, \u00e9"))
+    ended = end_of(notes, "m1")
+    assert ended is not None
+    assert ended.error == "no such row: \\ud83d, \u00e9"
 
 
 def test_the_newest_are_kept_and_the_newest_of_a_name_is_meant(notes: InMemory) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from penstock import DataGenSource, FileSink, Sequence, StreamEnvironment, checkpoints, count
-from penstock.actors.registry import create_manager
+from penstock.actors.manager_start import create_manager
 
 
 def create_and_die(*arguments: Any) -> None:

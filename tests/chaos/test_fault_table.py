@@ -17,7 +17,8 @@ import ray
 import penstock.savepoints as savepoints
 from penstock import DataGenSource, FileSink, Sequence, count
 from penstock.actors.client import RayJob
-from penstock.actors.registry import JobControl, create_manager, find_job
+from penstock.actors.manager_start import create_manager
+from penstock.actors.registry import JobControl, find_job
 from penstock.engine.errors import JobError, JobFailedError
 from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import (
