@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.connectors.kafka import KafkaSource
 from penstock.connectors.records.raw import RawFormat
 from penstock.recovery import checkpoints, fixed_delay
+from penstock.savepoints import read
 from penstock.testing.services.kafka import Kafka
 from tests.connectors.kafka.topics import produce
 
@@ -99,3 +100,29 @@ def test_topics_that_come_while_a_job_runs_are_read_from_their_oldest_record(
         # The plan of the next run finds it, and would begin at its newest record.
         produce(kafka.bootstrap_servers, new_topic(1, f"{prefix}-x"), [b"between"])
     assert sorted(seen) == [b"1", b"2", b"3", b"between"]
+
+
+def test_a_job_that_is_resumed_with_other_topics_reads_those_alone(
+    kafka: Kafka, new_topic: NewTopic, tmp_path: Path
+) -> None:
+    kept, given_up, new = new_topic(), new_topic(), new_topic()
+    for topic in (kept, given_up, new):
+        produce(kafka.bootstrap_servers, topic, [b"1"])
+    savepoint: str | None = None
+    for topics in ([kept, given_up], [kept, new]):
+        env = ps.StreamEnvironment(
+            parallelism=2, runtime="local", checkpoints=checkpoints("100ms", str(tmp_path), savepoints=str(tmp_path))
+        )
+        source = KafkaSource(kafka.bootstrap_servers, topics, format=RawFormat("v"), metadata=["topic"])
+        rows = env.from_source(source).uid("kafka").collect()
+        job = env.submit(savepoint=savepoint)
+        seen: list[str] = []
+        while len(seen) < 2:
+            assert job.pump(0.1)
+            seen += rows.take().column("topic").to_pylist()
+        savepoint = job.stop()
+        assert sorted(seen) == sorted(topics)
+        positions = read(savepoint).source_positions("kafka")
+        assert sorted(positions["split_id"].to_pylist()) == sorted(f"{topic}-0" for topic in topics)
+        for topic in (kept, given_up):
+            produce(kafka.bootstrap_servers, topic, [b"2"])
