@@ -45,6 +45,19 @@ def flow(env):
     counts = rows.key_by("k").aggregate(n=ps.count()).uid("counts")
     counts.sink_to(ps.FileSink("{_BUCKET}/by-hand/out", "json", mode="append")).uid("out")
 """
+_COMMAND = """
+import functools
+import sys
+import ray
+ray.init = functools.partial(ray.init, _node_ip_address=sys.argv.pop(1))
+from penstock.console.main import main
+main()
+"""
+"""The command `penstock`, on the node that is named first.
+
+By itself Ray takes a node among all processes that it sees, and these machines see those of each other: that of the
+head, whose address is not this machine's. Small answers come all the same; those that go by an object store never do.
+"""
 
 
 def noticed(network: Network, folder: Path) -> None:
@@ -129,8 +142,7 @@ def shaken(network: Network, folder: Path) -> None:
 
 
 def _chaos(network: Network, *options: str) -> dict[str, Any]:
-    program = [sys.executable, "-c", "from penstock.console.main import main; main()", "chaos", "run"]
-    command = [*program, "--cluster", network.address, *options]
+    command = _command("chaos", "run", "--cluster", network.address, *options)
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.stdout.startswith("{"), done.stderr
     return {**json.loads(done.stdout), "code": done.returncode}
@@ -176,11 +188,16 @@ def _until_running(folder: Path, job: str) -> dict[str, Any]:
 
 def _penstock(folder: Path, *words: str) -> dict[str, Any]:
     """A command, as a user types it on this machine: its answer, and its exit code."""
-    program = [sys.executable, "-c", "from penstock.console.main import main; main()", *words, "--json"]
+    program = _command(*words, "--json")
     done = subprocess.run(program, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout[:1] in ("{", "["), done.stderr
     answer = json.loads(done.stdout)
     return {**(answer if isinstance(answer, dict) else {"answer": answer}), "code": done.returncode}
+
+
+def _command(*words: str) -> list[str]:
+    own: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return [sys.executable, "-c", _COMMAND, own, *words]
 
 
 CASES: Mapping[str, Callable[[Network, Path], None]] = {
