@@ -47,7 +47,8 @@ _FETCH_SECONDS: Final = 1.0
 _TAKE_SECONDS: Final = 5.0
 """How long an answer that is there may be under way before anything else is looked at.
 
-What a process has put into its node's object store as it was killed may never come, and Ray says nothing."""
+Where the machines of the cluster do not reach this process, what goes by their object stores never comes (small answers
+do), and Ray says nothing."""
 _LOST_SECONDS: Final = 60.0
 """From here on it is lost."""
 _CANCEL_SECONDS: Final = 20.0
@@ -88,6 +89,16 @@ def _outlives_manager(program: JobProgram, folder: JobFolder | None) -> bool:
     """
     config = program.config
     return folder is not None and (config.checkpoints.enabled or not isinstance(default_strategy(config), NoRestart))
+
+
+def _why_lost(error: RayError) -> str:
+    if not isinstance(error, GetTimeoutError):
+        return f"{type(error).__name__}: {error}"
+    own: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+    return (
+        f"none came to the program that submitted the job within {_LOST_SECONDS:g} s; check that the machines of the "
+        f"cluster can reach it at {own}, the address that Ray has for it"
+    )
 
 
 class _Channel:
@@ -231,7 +242,7 @@ class RayJob(JobHandle):
         fetch = self._fetches.pop(ref)
         channel, source = fetch.channel, fetch.source
         # Longer each time, as Ray begins anew.
-        patience = max(_TAKE_SECONDS, fetch.waited)
+        patience = min(max(_TAKE_SECONDS, fetch.waited), _LOST_SECONDS - fetch.waited)
         try:
             fetched: Fetched = ray.get(ref, timeout=patience)
         except ActorDiedError:
@@ -242,7 +253,7 @@ class RayJob(JobHandle):
             if isinstance(error, GetTimeoutError) and waited < _LOST_SECONDS:
                 self._fetches[ref] = replace(fetch, waited=waited)
                 return
-            self._manager.rows_lost.remote(source.place, source.attempt, f"{type(error).__name__}: {error}")
+            self._manager.rows_lost.remote(source.place, source.attempt, _why_lost(error))
             return
         channel.received += len(fetched.rows)
         self._completed = max(self._completed, fetched.completed)

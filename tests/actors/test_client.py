@@ -77,8 +77,10 @@ class Client:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, checkpoints: bool = True, detached: bool = False) -> None:
         self.manager, self.killed = Calls(), []  # type: ignore[var-annotated]
+        self.waits: list[float] = []
         self.rows = CollectedRows(None)
-        fake = SimpleNamespace(wait=self._wait, get=self._get, kill=self.killed.append)
+        here = SimpleNamespace(get_node_ip_address=lambda: "10.0.0.7")
+        fake = SimpleNamespace(wait=self._wait, get=self._get, kill=self.killed.append, util=here)
         monkeypatch.setattr(module, "ray", fake)
         monkeypatch.setattr(module, "ObjectRef", Ref)
         monkeypatch.setattr(module, "create_manager", lambda *_: self.manager)
@@ -93,10 +95,11 @@ class Client:
         ready = [ref for ref in refs if ref.answers]
         return ready, [ref for ref in refs if not ref.answers]
 
-    @staticmethod
-    def _get(ref: Ref, timeout: float | None = None) -> Any:
+    def _get(self, ref: Ref, timeout: float | None = None) -> Any:
         if not ref.answers:
             raise RayError("no answer in time")
+        if isinstance(ref.answers[0], GetTimeoutError):
+            self.waits.append(timeout or 0.0)
         if isinstance(ref.answers[0], Exception):
             raise ref.answers[0]
         return ref.answers[0]
@@ -198,6 +201,9 @@ def test_rows_that_are_under_way_for_a_minute_are_lost(monkeypatch: pytest.Monke
         client.job.pump(0)
     (lost,) = client.manager.open("rows_lost")
     assert lost.arguments[:2] == (PLACE, 1)
+    assert "within 60 s" in lost.arguments[2]
+    assert "reach it at 10.0.0.7" in lost.arguments[2], "the address that a user can check"
+    assert sum(client.waits) == 60.0
 
 
 def test_rows_that_are_reported_lost_fail_the_subtask_that_they_were_of() -> None:
