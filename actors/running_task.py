@@ -125,8 +125,8 @@ class RunningTask:
     @property
     def error(self) -> PenstockError | None:
         """What it ended with, if that was an error."""
-        last = self._reports[-1] if self._reports else None
-        return last if isinstance(last, PenstockError) else None
+        # The client may come for its last rows later, and finish them.
+        return next((report for report in self._reports if isinstance(report, PenstockError)), None)
 
     def channels(self) -> list[ChannelStatistics]:
         """The channels behind it."""
