@@ -394,7 +394,8 @@ class Execution:
         first: PenstockError | None = None
         for place, answer in zip(calls, answers, strict=True):
             if isinstance(answer, RayActorError | asyncio.TimeoutError):
-                first = first or lost_worker(self.name(place), answer)
+                why = answer if isinstance(answer, RayActorError) else f"it did not answer within {seconds:g} s"
+                first = first or lost_worker(self.name(place), why)
                 self.discard(place)
             elif isinstance(answer, BaseException):
                 raise answer

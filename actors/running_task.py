@@ -67,7 +67,6 @@ class RunningTask:
     Args:
         graph, deployment: which one.
         loop: the actor's event loop.
-        preloaded: what the process has taken in for it.
         questions: has questions for the state of its operators come, when it is polled between steps.
     """
 
@@ -76,14 +75,13 @@ class RunningTask:
         graph: PhysicalGraph,
         deployment: Deployment,
         loop: asyncio.AbstractEventLoop,
-        preloaded: Preloaded | None = None,
         questions: PolledReaders | None = None,
     ) -> None:
         self.attempt = deployment.attempt
         self._graph = graph
         self._deployment = deployment
         self._restore = deployment.restore
-        self._preloaded = preloaded
+        self._preloaded: Preloaded | None = None
         self._questions = questions
         self._loop = loop
         self._wakeup = threading.Event()
@@ -206,8 +204,13 @@ class RunningTask:
 
     # Life
 
-    async def start(self) -> bool:
-        """Begin: returns when the task has been restored and opened; False: it has failed at it, which is reported."""
+    async def start(self, preloaded: Preloaded | None = None) -> bool:
+        """Begin: returns when the task has been restored and opened; False: it has failed at it, which is reported.
+
+        Args:
+            preloaded: what the process has taken in for it.
+        """
+        self._preloaded = preloaded
         self._started = True
         self._thread = threading.Thread(target=self._run, name=TASK_THREAD, daemon=True)
         self._thread.start()

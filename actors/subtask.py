@@ -127,11 +127,9 @@ class SubtaskActor:
             this process.
         """
         await self.reset()
-        taking_in, self._preloaded = self._preloaded, None
         self._holds_old = self._used
         self._used = True
-        preloaded = None if taking_in is None else await _taken(taking_in)
-        if preloaded is None or not preloaded.is_held:
+        if self._preloaded is None:
             self._drop_old()
         task = graph.task(deployment.task).name
         name_process(self, SubtaskActor, process_name(graph.name, task, deployment.subtask))
@@ -139,7 +137,7 @@ class SubtaskActor:
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._listen()
-        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), preloaded, self._polled)
+        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), self._polled)
         return Process.own()
 
     def _listen(self) -> None:
@@ -183,14 +181,23 @@ class SubtaskActor:
 
     async def start(self, attempt: int) -> bool:
         """Restore and open the task, and begin to step it; returns when it is open. False: it is not (see `watch`)."""
+        preloaded = await self._take_preloaded()
         running = self._of(attempt)
-        is_open = running is not None and await running.start()
+        is_open = running is not None and await running.start(preloaded)
         if is_open:
             # The other times of an attempt begin when it is open, too.
             self._garbage_before = self._garbage.seconds
         # Later, as both states had room until now: rows that wait for this subtask do not wait for that, too.
         asyncio.get_running_loop().call_later(_DROPPED_SECONDS, self._drop_old)
         return is_open
+
+    async def _take_preloaded(self) -> Preloaded | None:
+        """What was taken in for the subtask that is about to start, once it is, however long that takes."""
+        taking_in, self._preloaded = self._preloaded, None
+        preloaded = None if taking_in is None else await _taken(taking_in)
+        if preloaded is None or not preloaded.is_held:
+            self._drop_old()
+        return preloaded
 
     def _drop_old(self) -> None:
         """Free the state that ran here before: it refers to itself, and would stay beside the one that is restored."""

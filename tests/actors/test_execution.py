@@ -118,12 +118,16 @@ def test_a_subtask_that_could_not_be_opened_is_no_lost_process(killed: list[Any]
     assert told == [ev.TaskFailed(B, 3, error)]
 
 
-@pytest.mark.parametrize("deploy", [fails(RayActorError()), never])
-def test_who_dies_or_hangs_while_it_is_deployed_is_forgotten(deploy: Callable[..., Any], killed: list[Any]) -> None:
+@pytest.mark.parametrize(
+    ("deploy", "why"), [(fails(RayActorError()), "The actor"), (never, "it did not answer within 0.1 s")]
+)
+def test_who_dies_or_hangs_while_it_is_deployed_is_forgotten(
+    deploy: Callable[..., Any], why: str, killed: list[Any]
+) -> None:
     lost = subtask(deploy=deploy)
 
     async def use(execution: Execution) -> None:
-        with pytest.raises(WorkerLostError, match=r"the process of task '.*', subtask 1 died"):
+        with pytest.raises(WorkerLostError, match=rf"the process of task '.*', subtask 1 died: {why}"):
             await execution.deploy([A, B], 3, None)
         assert list(execution.actors) == [A]
         assert killed == [lost]

@@ -182,6 +182,13 @@ def test_what_an_attempt_kept_is_gone_before_the_next_one_is_restored() -> None:
         gc.enable()
 
 
+def a_restore(folder: Path) -> Restore:
+    """From checkpoint 1 of a job, which has no files."""
+    kind, mode = SnapshotKind.CHECKPOINT, CheckpointMode.ALIGNED
+    checkpoint = CompletedCheckpoint("job", "job", 1, 1, kind, mode, 128, 0, 0, ())
+    return Restore(FolderJobStore(folder.as_uri(), "job", "job"), RestorePlan("", checkpoint, failover=False))
+
+
 def test_what_an_attempt_kept_is_freed_later_where_its_successor_has_been_taken_in_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,13 +198,10 @@ def test_what_an_attempt_kept_is_freed_later_where_its_successor_has_been_taken_
     monkeypatch.setattr(FolderJobStore, "preload", lambda *arguments: held)
     # What comes behind a start happens at once.
     monkeypatch.setattr(subtask, "_DROPPED_SECONDS", 0.0)
-    kind, mode = SnapshotKind.CHECKPOINT, CheckpointMode.ALIGNED
-    plan_of_it = RestorePlan("", CompletedCheckpoint("job", "job", 1, 1, kind, mode, 128, 0, 0, ()), failover=False)
-    restore = Restore(FolderJobStore(tmp_path.as_uri(), "job", "job"), plan_of_it)
 
     async def use(actor: SubtaskActor) -> list[int]:
         await actor.start(1)
-        await actor.preload(graph, restore, 1, 0)
+        await actor.preload(graph, a_restore(tmp_path), 1, 0)
         await actor.deploy(graph, dataclasses.replace(FIRST_TASK, attempt=2))
         kept = [len(Remembers.alive)]
         await actor.start(2)
@@ -210,6 +214,54 @@ def test_what_an_attempt_kept_is_freed_later_where_its_successor_has_been_taken_
         assert with_actor(graph, use) == [1, 1], "the first one, and then the successor's own"
     finally:
         gc.enable()
+
+
+def test_a_process_that_takes_long_to_take_state_in_is_deployed_at_once_and_started_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, graph = threading.Event(), graph_of()
+    monkeypatch.setattr(
+        FolderJobStore, "preload", lambda *arguments: may_end.wait(30) and Preloaded(("", 0, 1, 128), 1, 1, {})
+    )
+
+    async def use(actor: SubtaskActor) -> list[bool]:
+        loading = asyncio.ensure_future(actor.preload(graph, a_restore(tmp_path), 1, 0))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(actor.deploy(graph, dataclasses.replace(FIRST_TASK, attempt=2)), 10)
+        starting = asyncio.ensure_future(actor.start(2))
+        done, _ = await asyncio.wait([starting], timeout=0.05)
+        may_end.set()
+        await loading
+        return [bool(done), await starting]
+
+    try:
+        assert with_actor(graph, use) == [False, True]
+    finally:
+        may_end.set()
+
+
+def test_an_attempt_that_ends_while_state_is_taken_in_for_it_never_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end, graph = threading.Event(), graph_of()
+    monkeypatch.setattr(
+        FolderJobStore, "preload", lambda *arguments: may_end.wait(30) and Preloaded(("", 0, 1, 128), 1, 1, {})
+    )
+
+    async def use(actor: SubtaskActor) -> bool:
+        loading = asyncio.ensure_future(actor.preload(graph, a_restore(tmp_path), 1, 0))
+        await asyncio.sleep(0)
+        starting = asyncio.ensure_future(actor.start(1))
+        await asyncio.sleep(0)
+        await actor.reset()
+        may_end.set()
+        await loading
+        return await starting
+
+    try:
+        assert with_actor(graph, use) is False
+    finally:
+        may_end.set()
 
 
 class CannotBeClosed(ProcessFunction):
