@@ -18,8 +18,8 @@ from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable
-from penstock.engine.state.state_tables import START
-from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerQueue
+from penstock.engine.state.state_tables import MAP_KEY, START, VALUE
+from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TIMER_TIME, TimerQueue
 
 
 def backend_context(context: OperatorContext, keys: Sequence[str]) -> BackendContext:
@@ -117,13 +117,15 @@ class KeyedServices:
         Flink, until a program declares it.
 
         Raises:
-            StateError: the snapshot was made with other key columns, or in another order.
+            StateError: the snapshot was made with other key columns, or in another order, or by an operator of
+                another kind.
         """
         self.watermark = snapshot.watermark
         tables = dict(snapshot.tables)
         if not tables:
             return
-        self._bind(restored_keys(next(iter(tables.values())), self.keys, self.context.where))
+        schemas = [restored_keys(table, self.keys, self.context.where) for table in tables.values()]
+        self._bind(schemas[0])
         assert self._key_schema is not None
         for name, queue in ((EVENT_TIMERS, self.event_timers), (PROCESSING_TIMERS, self.processing_timers)):
             table = tables.pop(name, None)
@@ -143,7 +145,7 @@ def restored_keys(table: StateTable, keys: Sequence[str], where: str) -> pa.Sche
         StateError: it was made with other key columns, or by an operator of another kind.
     """
     names = table.data.column_names
-    if START not in names:
+    if not _is_of_states(names):
         raise StateError(
             f"{where}: the saved state ({', '.join(names)}) is that of an operator of another kind; "
             "give this one another uid, and start with allow_non_restored_state to drop that state"
@@ -156,3 +158,11 @@ def restored_keys(table: StateTable, keys: Sequence[str], where: str) -> pa.Sche
             "operator's state"
         )
     return pa.schema([table.data.schema.field(name) for name in saved])
+
+
+def _is_of_states(names: list[str]) -> bool:
+    """Whether these are the columns of a state of keys, or of timers: those of sessions' accumulators are alike."""
+    if START not in names:
+        return False
+    behind = names[names.index(START) :]
+    return any(name == TIMER_TIME or name.lstrip("_") in (VALUE, MAP_KEY) for name in behind)

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.aggregates.accumulators import INTERNAL
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, partial_layout, rows_of
 from penstock.engine.cells.slot_accumulators import LATEST, STATE, HeldAccumulators, Rows
@@ -24,15 +22,14 @@ from penstock.engine.errors import RecordError, StateError
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.relational import KeyTotals
+from penstock.engine.operators.saved_aggregates import REMEDY, check_columns, refuse_strangers
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
 from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.request import StateRequest
-from penstock.engine.state.snapshot import KEY_GROUP, HeldState, OperatorSnapshot, Redistribution, with_groups
+from penstock.engine.state.snapshot import HeldState, OperatorSnapshot, Redistribution, with_groups
 from penstock.engine.texts import aggregates_text
-
-_REMEDY: Final = "aggregate as before, or start without this operator's state"
 
 
 class KeyedAccumulators:
@@ -136,36 +133,16 @@ class KeyedAccumulators:
         """
         if snapshot.held is not None:
             self._held = snapshot.held
-        elif strangers := sorted(snapshot.tables.keys() - {STATE}):
-            raise StateError(
-                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which an aggregate does not "
-                "keep; give the operator another uid, and start with allow_non_restored_state to drop that state"
-            )
-        elif STATE not in snapshot.tables:
-            return
         else:
+            where = self._context.where
+            refuse_strangers(snapshot.tables, [STATE], "an aggregate", where)
+            if STATE not in snapshot.tables:
+                return
             data = snapshot.tables[STATE].data
-            self._check_names(data.drop_columns(KEY_GROUP).column_names)
+            check_columns(data.column_names[1:], self._aggregation, [LATEST] if self._timed else [], where)
             self._held.take_in(data)
         self._saved = self._held.saved
         self._changed.begin()
-
-    def _check_names(self, saved: list[str]) -> None:
-        """Make sure that saved state has these keys and accumulators."""
-        keys = [name for name in saved if not name.startswith(INTERNAL)]
-        if keys != self._keys:
-            raise StateError(
-                f"{self._context.where}: the state was saved by the keys ({', '.join(keys)}), and the aggregate has "
-                f"the keys ({', '.join(self._keys)}) now; {_REMEDY}"
-            )
-        accumulators = [name for name in saved if name.startswith(INTERNAL)]
-        grouped = [name for accumulator in self._aggregation.grouped for name in accumulator.names]
-        needed = [*(fold.name for fold in self._aggregation.folds), *grouped, *([LATEST] if self._timed else [])]
-        if set(accumulators) != set(needed):
-            raise StateError(
-                f"{self._context.where}: the state was saved with the accumulators ({', '.join(accumulators)}), and "
-                f"the aggregates need ({', '.join(needed)}) now; {_REMEDY}"
-            )
 
     def _check_types(self, saved: pa.Schema, came: pa.Schema) -> None:
         """Make sure that the first rows behind a restore have the types of the saved state."""
@@ -175,7 +152,7 @@ class KeyedAccumulators:
             kinds = [", ".join(f"{name}: {schema.field(name).type}" for name in came.names) for schema in (saved, came)]
             raise StateError(
                 f"{self._context.where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); "
-                f"{_REMEDY}"
+                f"{REMEDY}"
             ) from error
 
 

@@ -25,7 +25,7 @@ from penstock.engine.state.state_tables import END, START, StateTables, instant
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
-_TIME: Final = "__time"
+TIMER_TIME: Final = "__time"
 _NUMBER: Final = "__number"
 
 _Entry: TypeAlias = "tuple[int, int, Key, Namespace, Key]"
@@ -173,7 +173,7 @@ class TimerQueue:
         since, deleted = self._captured, self._deleted
         if scope is not CaptureScope.COMPLETE:
             self._captured, self._deleted = self._number, set()
-        identity = (*keys.names, START, END, _TIME)
+        identity = (*keys.names, START, END, TIMER_TIME)
         if scope.takes_changes and since is not None:
             added = self._registered_since(since)
             gone = [timer for timer in deleted if timer not in self._registered]
@@ -206,7 +206,7 @@ class TimerQueue:
         Those of several subtasks come together in order of their numbers.
         """
         read = StateTables(keys.names, 1, "timers").key_values(table.data)
-        bounds = (table.data.column(name).to_pylist() for name in (_NUMBER, _TIME, START, END))
+        bounds = (table.data.column(name).to_pylist() for name in (_NUMBER, TIMER_TIME, START, END))
         timers = sorted(zip(*bounds, read, strict=True), key=lambda row: row[0])
         numbers = [number for number, *_ in timers]
         if len(set(numbers)) == len(numbers):
@@ -229,7 +229,7 @@ def _columns(timers: Sequence[tuple[_Timer, int]], keys: pa.Schema, marks: pa.Ar
     spaces = [namespace or (None, None) for (_, _, namespace), _ in timers]
     columns[START] = pa.array([start for start, _ in spaces], pa.int64())
     columns[END] = pa.array([end for _, end in spaces], pa.int64())
-    columns[_TIME] = pa.array([time for (time, _, _), _ in timers], pa.int64())
+    columns[TIMER_TIME] = pa.array([time for (time, _, _), _ in timers], pa.int64())
     columns[_NUMBER] = pa.array([number for _, number in timers], pa.int64())
     if marks is not None:
         columns[DELETED] = marks

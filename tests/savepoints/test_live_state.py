@@ -26,7 +26,6 @@ from penstock.engine.aggregates import functions as aggregates
 from penstock.engine.errors import StateError, StateNotReadyError
 from penstock.engine.functions import Context, RuntimeContext
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
-from penstock.engine.state.request import StateRequest
 from penstock.savepoints import live_rows
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.shown import python_rows
@@ -151,9 +150,8 @@ def test_what_cannot_be_asked_is_said() -> None:
     with pytest.raises(StateError, match="no column 'valeu'"):
         run.state("count").scan(where={"valeu": 3})
     windows = RunByHand(BUILDS["windows"]).take(VISITS)
-    (name,) = windows.operators[0].read_state(StateRequest(""))
     with pytest.raises(StateError, match="belongs to windows"):
-        windows.state(name).get("user 7")
+        windows.state("window_aggregate").get("user 7")
 
 
 def test_a_scan_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:

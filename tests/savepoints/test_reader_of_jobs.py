@@ -124,7 +124,7 @@ def test_accumulators_of_windows(memory_url: MakeUrl) -> None:
     def build(keyed: Any) -> Any:
         return keyed.window(tumbling("4ms")).aggregate(n=aggregates.count())
 
-    (state,) = saved(memory_url(), build, CLICKS).operator("op").states
+    state = saved(memory_url(), build, CLICKS).operator("op").state("window_aggregate")
     assert state.key_columns == ("user",)
     rows = state.where(user="ann").sort_by("slice_start")
     assert rows["slice_start"].cast(pa.int64()).to_pylist() == [0, 4]

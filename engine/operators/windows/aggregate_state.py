@@ -21,6 +21,11 @@ from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistri
 
 WINDOW_STATE: Final = "window_aggregate"
 """The name of the operators' state in snapshots."""
+SLICE: Final = "__slice"
+"""Its column of the start of a slice (int64 ms)."""
+SESSION_START: Final = "__start"
+SESSION_END: Final = "__end"
+"""Its columns of the bounds of a session (int64 ms)."""
 
 
 def kept_table(

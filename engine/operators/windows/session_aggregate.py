@@ -32,6 +32,8 @@ from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorTraits
 from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
+    SESSION_END,
+    SESSION_START,
     WINDOW_STATE,
     changed_table,
     kept_table,
@@ -40,13 +42,12 @@ from penstock.engine.operators.windows.aggregate_state import (
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
+from penstock.engine.operators.windows.window_form import WINDOW_FORM, WindowForm
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, Expiry, OperatorCapture
 from penstock.engine.state.segments import concat_tables
 from penstock.engine.state.snapshot import OperatorSnapshot, parts_of
 from penstock.engine.windows.assigners import SessionWindows
 
-_START: Final = "__start"
-_END: Final = "__end"
 _EMIT_ROWS: Final = 65_536
 _ROOMY: Final = 8
 _SMALL: Final = 2**20
@@ -71,7 +72,7 @@ class SessionAggregate(Operator):
     def __init__(self, spec: SessionAggregateSpec) -> None:
         self._gap = spec.windows.gap_ms
         self._aggregation = spec.aggregation
-        self._lateness = spec.allowed_lateness_ms
+        self._form = WindowForm(spec.windows, spec.allowed_lateness_ms)
         self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
         self._reset()
@@ -90,10 +91,6 @@ class SessionAggregate(Operator):
         self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
         context.metrics.count_keys(WINDOW_STATE, self, lambda held: held._keys.count())
 
-    def _horizon(self, watermark: int) -> int:
-        """At `watermark`, sessions whose last millisecond is at or before this take no more rows in."""
-        return max(watermark - self._lateness, MIN_TIMESTAMP)
-
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         for part, watermark in self._group_watermarks.parts(batch, self._watermark):
             self._take_in(part, watermark, out)
@@ -104,7 +101,7 @@ class SessionAggregate(Operator):
         lifted = self._aggregation.lift(batch.data, batch.timestamps)
         first_end = int(starts.min()) + self._gap
         placed = self._place(lifted, starts, starts + self._gap)
-        horizon = self._horizon(watermark)
+        horizon = self._form.horizon(watermark)
         if first_end - 1 <= horizon:
             late = self._sessions.ends[placed.sessions] - 1 <= horizon
             if late.any():
@@ -155,7 +152,7 @@ class SessionAggregate(Operator):
         if self._first_due - 1 <= self._watermark:
             self._emit(self._not_emitted(self._sessions.ending(above, self._upto(self._watermark))), out)
             self._first_due = self._sessions.first_end(self._upto(self._watermark))
-        horizon = self._horizon(self._watermark)
+        horizon = self._form.horizon(self._watermark)
         if self._first_closed - 1 <= horizon:
             closed = self._sessions.ending(MIN_TIMESTAMP, self._upto(horizon))
             self._accumulators.release(closed)
@@ -192,28 +189,29 @@ class SessionAggregate(Operator):
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a session that is given, and nothing a session that is not."""
-        group_watermarks = self._group_watermarks.capture()
+        beside_them = {WINDOW_FORM: self._form.captured(), **self._group_watermarks.capture()}
         if not len(self._sessions):
             if request.scope is not CaptureScope.COMPLETE:
                 self._captured.settle(self._sessions.open_sessions())
-            return OperatorCapture(group_watermarks, self._watermark)
+            return OperatorCapture(beside_them, self._watermark)
         changes = self._captured.changes(request.scope)
         keys, max_parallelism = self._aggregation.keys, self._context.config.max_parallelism
         # Sessions that end before this are closed; what they were part of, or part of them, ended no later.
-        expiry = Expiry(_END, self._upto(self._horizon(self._watermark)) + 1)
+        expiry = Expiry(SESSION_END, self._upto(self._form.horizon(self._watermark)) + 1)
         if changes is None:
             sessions = self._sessions.open_sessions()
-            table = kept_table(self._rows(sessions), keys, _START, expiry, max_parallelism)
+            table = kept_table(self._rows(sessions), keys, SESSION_START, expiry, max_parallelism)
         else:
             sessions, slots, moved = changes
             held = self._keys.are_held(slots)
-            gone = beside(self._keys.table(slots[held]), pa.table({_START: moved[held]}))
-            table = changed_table(self._rows(sessions), gone, keys, _START, expiry, max_parallelism)
+            gone = beside(self._keys.table(slots[held]), pa.table({SESSION_START: moved[held]}))
+            table = changed_table(self._rows(sessions), gone, keys, SESSION_START, expiry, max_parallelism)
         if request.scope is not CaptureScope.COMPLETE:
             self._captured.settle(sessions)
-        return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
+        return OperatorCapture({WINDOW_STATE: table, **beside_them}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
         self._load(restored_parts(snapshot))
@@ -233,10 +231,10 @@ class SessionAggregate(Operator):
         """What sessions hold now: keys, start and end (int64 ms), accumulators."""
         keys, accumulators = self._keys_of(sessions), self._accumulators.captured(sessions)
         starts, ends = self._bounds(sessions)
-        return lambda: beside(keys, pa.table({_START: starts, _END: ends}), accumulators())
+        return lambda: beside(keys, pa.table({SESSION_START: starts, SESSION_END: ends}), accumulators())
 
     def _load(self, parts: Iterable[pa.Table]) -> None:
         """Take in what tables hold."""
         for rows in parts:
-            starts, ends = (rows.column(name).to_numpy() for name in (_START, _END))
+            starts, ends = (rows.column(name).to_numpy() for name in (SESSION_START, SESSION_END))
             self._fold(self._place(rows, starts, ends), rows)

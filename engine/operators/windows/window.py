@@ -23,7 +23,8 @@ from penstock.engine.operators.functions.row_results import SideOutputs
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
-from penstock.engine.operators.windows.merging_windows import MergingWindows
+from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS, MergingWindows
+from penstock.engine.operators.windows.saved_contents import check_contents, check_places
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
     Eviction,
@@ -32,7 +33,7 @@ from penstock.engine.operators.windows.window_contents import (
     WindowContents,
 )
 from penstock.engine.operators.windows.window_context import FiringContext, WindowTimers
-from penstock.engine.operators.windows.window_folds import FoldSpec, NamedFold
+from penstock.engine.operators.windows.window_folds import CONTENTS, FoldSpec, NamedFold
 from penstock.engine.operators.windows.window_results import AggregateEmitter, RowEmitter, WindowEmitter
 from penstock.engine.operators.windows.window_state import PlacedStore, WindowRuntime
 from penstock.engine.rows import batch_rows
@@ -499,6 +500,11 @@ class WindowOperator(Operator):
         if fired is not None:
             self._fired_until = max(fired.data.column(_FIRED_UNTIL).to_pylist())
         columns = tables.pop(_SCHEMA, None)
+        check_places(tables, self._merging is not None, self._context.where)
+        check_contents(tables.get(CONTENTS), columns is not None, self._fold, self._context.where)
+        if self._merging is None:
+            # Nothing is in these windows; kept, they would pass for those of a later snapshot.
+            tables.pop(MERGING_WINDOWS.name, None)
         if columns is not None and isinstance(self._fold, NamedFold):
             self._fold.bind(columns.data.schema)
         self._keyed.restore(OperatorSnapshot(tables, snapshot.watermark))

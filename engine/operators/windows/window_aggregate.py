@@ -35,6 +35,7 @@ from penstock.engine.operators.relational import WindowTotals
 from penstock.engine.operators.spec import OperatorTraits
 from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
+    SLICE,
     WINDOW_STATE,
     changed_table,
     kept_table,
@@ -42,6 +43,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     restored_parts,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
+from penstock.engine.operators.windows.window_form import WINDOW_FORM, WindowForm
 from penstock.engine.row_numbers import Groups
 from penstock.engine.state.capture import FEW_ENTRIES, CaptureRequest, Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
@@ -52,7 +54,6 @@ WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 WINDOW_TYPE: Final = pa.timestamp("ms", "UTC")
 
-_SLICE: Final = "__slice"
 _EMIT_ROWS: Final = 65_536
 _EMIT_PLACES: Final = 2**20
 _Int64s = npt.NDArray[np.int64]
@@ -114,7 +115,7 @@ class WindowAggregate(Operator):
     def __init__(self, spec: WindowAggregateSpec) -> None:
         self._windows = spec.windows
         self._aggregation = spec.aggregation
-        self._lateness = spec.allowed_lateness_ms
+        self._form = WindowForm(spec.windows, spec.allowed_lateness_ms)
         self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
         self._reset()
@@ -128,10 +129,6 @@ class WindowAggregate(Operator):
         self._group_watermarks = GroupWatermarks(self._aggregation.keys, context)
         context.metrics.count_keys(WINDOW_STATE, self, lambda held: held._cells.key_count)
 
-    def _horizon(self, watermark: int) -> int:
-        """At `watermark`, windows whose last millisecond is at or before this take no more rows in."""
-        return max(watermark - self._lateness, MIN_TIMESTAMP)
-
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         # Partial aggregates count as the rows that they stand for.
         self._context.metrics.rows_in += rows_of(batch) - batch.num_rows
@@ -141,7 +138,7 @@ class WindowAggregate(Operator):
     def _take_in(self, batch: Batch, watermark: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the graph refuses windows without timestamps"
         timestamps = batch.timestamps.to_numpy()
-        kept = self._kept(batch, timestamps, self._horizon(watermark))
+        kept = self._kept(batch, timestamps, self._form.horizon(watermark))
         if kept is not None:
             batch, timestamps = batch.filter(pa.array(kept)), timestamps[kept]
             if not batch.num_rows:
@@ -150,7 +147,7 @@ class WindowAggregate(Operator):
         numbers, slots = self._numbers(timestamps), self._cells.lookup(lifted)
         self._cells.add(0, numbers, slots, lifted)
         self._tree.update(numbers, slots, lifted)
-        if self._lateness and timestamps.min() <= watermark:
+        if self._form.lateness_ms and timestamps.min() <= watermark:
             behind = timestamps <= watermark
             self._emit_again(numbers[behind], slots[behind], watermark, out)
 
@@ -219,7 +216,7 @@ class WindowAggregate(Operator):
 
     def _emit_again(self, numbers: _Int64s, slots: _Int64s, watermark: int, out: Collector) -> None:
         """Emit the windows with these rows that the watermark has passed, for the keys of the rows."""
-        above, upto = self._horizon(watermark) + 1, watermark + 1
+        above, upto = self._form.horizon(watermark) + 1, watermark + 1
         starts = map(self._start, np.unique(numbers).tolist())
         ends = sorted({end for start in starts for end in self._windows.ends_over(start, above, upto)})
         self._emit(self._touched_cells(ends, numbers, slots), out)
@@ -276,7 +273,7 @@ class WindowAggregate(Operator):
     def _drop_slices(self) -> None:
         """Forget the slices of which no window takes rows in any more."""
         slices = self._cells.slices
-        self._tree.drop(slices[: bisect_right(slices, self._horizon(self._watermark) + 1, key=self._last_end)])
+        self._tree.drop(slices[: bisect_right(slices, self._form.horizon(self._watermark) + 1, key=self._last_end)])
         if self._cells.roomy:
             self._shrink()
 
@@ -292,30 +289,31 @@ class WindowAggregate(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`; costs some 10 ns a cell that is given, and nothing a cell that is not."""
         cells = self._cells
-        group_watermarks = self._group_watermarks.capture()
+        beside_them = {WINDOW_FORM: self._form.captured(), **self._group_watermarks.capture()}
         if not cells.slices:
-            return OperatorCapture(group_watermarks, self._watermark)
+            return OperatorCapture(beside_them, self._watermark)
         touched = cells.take_touched(request.scope)
         rows = self._rows(cells.all_cells() if touched is None else touched)
         # Slices go in the order of time: rows of one before the first that is held came into earlier captures.
-        expiry = Expiry(_SLICE, self._start(cells.slices[0]))
+        expiry = Expiry(SLICE, self._start(cells.slices[0]))
         keys, max_parallelism = self._aggregation.keys, self._context.config.max_parallelism
         if touched is None:
-            table = kept_table(rows, keys, _SLICE, expiry, max_parallelism)
+            table = kept_table(rows, keys, SLICE, expiry, max_parallelism)
         else:
-            table = changed_table(rows, None, keys, _SLICE, expiry, max_parallelism)
-        return OperatorCapture({WINDOW_STATE: table, **group_watermarks}, self._watermark)
+            table = changed_table(rows, None, keys, SLICE, expiry, max_parallelism)
+        return OperatorCapture({WINDOW_STATE: table, **beside_them}, self._watermark)
 
     def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
         cells, keys = self._cells, self._aggregation.keys
         if request.keys is None or not keys or not cells.slices:
             return super().read_state(request)
         found = cells.cells_of(pa.table(request.keys))
-        expiry = Expiry(_SLICE, self._start(cells.slices[0]))
-        kept = kept_table(self._rows(found), keys, _SLICE, expiry, self._context.config.max_parallelism)
+        expiry = Expiry(SLICE, self._start(cells.slices[0]))
+        kept = kept_table(self._rows(found), keys, SLICE, expiry, self._context.config.max_parallelism)
         return {WINDOW_STATE: replace(kept, exact=len(found) <= FEW_ENTRIES)}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
         self._load(restored_parts(snapshot))
@@ -325,9 +323,9 @@ class WindowAggregate(Operator):
         """What cells of slices hold now: keys, the start of the slice (int64 ms), accumulators."""
         keys, accumulators = self._cells.keys(cells), self._cells.captured(cells)
         starts = self._cells.numbers(cells) * self._windows.slice_ms + self._windows.offset_ms
-        return lambda: beside(keys, pa.table({_SLICE: starts}), accumulators())
+        return lambda: beside(keys, pa.table({SLICE: starts}), accumulators())
 
     def _load(self, parts: Iterable[pa.Table]) -> None:
         """Take in what tables hold."""
         for rows in parts:
-            self._cells.add(0, self._numbers(rows.column(_SLICE).to_numpy()), self._cells.lookup(rows), rows)
+            self._cells.add(0, self._numbers(rows.column(SLICE).to_numpy()), self._cells.lookup(rows), rows)

@@ -237,6 +237,12 @@ class NamedFold:
             self._scalar = ScalarAggregation(self._aggregation, joined, self._where)
 
     @property
+    def accumulators(self) -> tuple[str, ...]:
+        """The names of the accumulators."""
+        grouped = (name for accumulator in self._aggregation.grouped for name in accumulator.names)
+        return (*(fold.name for fold in self._aggregation.folds), *grouped)
+
+    @property
     def is_declared(self) -> bool:
         """Whether the columns were known before the job ran."""
         return self._is_declared

@@ -97,8 +97,8 @@ SPECS = [
 
 
 def _rows(running: RunningOperator, scope: CaptureScope = CaptureScope.CHANGES) -> list[dict[str, Any]]:
-    tables = running.operator.capture(CaptureRequest(1, scope)).tables
-    return [row for table in tables.values() for row in table.rows().to_pylist()]
+    table = running.operator.capture(CaptureRequest(1, scope)).tables["window_aggregate"]
+    return list(table.rows().to_pylist())
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -131,11 +131,11 @@ def test_nothing_is_captured_of_windows_that_are_over(spec: OperatorSpec) -> Non
     running.advance(14)
     log.take(running.operator, CaptureScope.CHANGES)
     log.check()
-    assert [row["key"] for table in log.merged.tables.values() for row in table.data.to_pylist()] == ["a"]
+    assert [row["key"] for row in log.merged.tables["window_aggregate"].data.to_pylist()] == ["a"]
     running.advance(100)
     log.take(running.operator, CaptureScope.CHANGES)
     log.check()
-    assert log.merged == OperatorSnapshot({}, 100)
+    assert (set(log.merged.tables), log.merged.watermark) == ({"window_form"}, 100)
 
 
 def test_sessions_that_merge_leave_no_row_behind() -> None:
@@ -146,7 +146,7 @@ def test_sessions_that_merge_leave_no_row_behind() -> None:
     log.take(running.operator, CaptureScope.CHANGES)
     log.check()
     assert log.changes == 1
-    held = [row for table in log.merged.tables.values() for row in table.data.to_pylist()]
+    held = log.merged.tables["window_aggregate"].data.to_pylist()
     assert sorted((row["__start"], row["__end"]) for row in held if row["key"] == "a") == [(0, 40)]
     assert sorted((row["__start"], row["__end"]) for row in held if row["key"] == "b") == [(0, 10), (15, 25), (28, 40)]
 

@@ -144,11 +144,11 @@ def test_once_the_others_have_caught_up_nothing_is_kept_of_it(lateness: int) -> 
     subtasks.take([(3, key, 1) for key in KEYS])
     subtasks.take(12, only=[0])
     one = subtasks.restored(spec, 1)
-    assert set(one.captured()[0].tables) == {"window_aggregate", "window_watermarks"}
+    assert set(one.captured()[0].tables) == {"window_aggregate", "window_form", "window_watermarks"}
     one.take(11)
     assert "window_watermarks" in one.captured()[0].tables
     one.take(12)
-    assert set(one.captured()[0].tables) == {"window_aggregate"}
+    assert set(one.captured()[0].tables) == {"window_aggregate", "window_form"}
 
 
 def test_only_subtasks_that_own_keys_of_one_that_was_ahead_remember_it() -> None:

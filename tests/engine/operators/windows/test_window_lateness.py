@@ -144,7 +144,7 @@ def test_the_snapshot_of_an_operator_without_rows_holds_its_watermark() -> None:
     windows = job(TUMBLING)
     windows.advance(15)
     snapshot = snapshot_of(windows.operators[0])
-    assert (snapshot.watermark, dict(snapshot.tables)) == (15, {})
+    assert (snapshot.watermark, set(snapshot.tables)) == (15, {"window_form"})
     windows.rescale(2)
     windows.rows_at((9, "a", 1))
     assert windows.late() == [(9, "a", 1)]
