@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 
 from penstock.engine.aggregates.accumulators import plain, plain_type
 from penstock.engine.elements import concat_record_batches, join_schemas, table_to_record_batch
-from penstock.engine.errors import ColumnTypeError, GraphError
+from penstock.engine.errors import ColumnTypeError, GraphError, StateError
 from penstock.engine.operators.base import SchemaOrUnknown
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.state.capture import TableCapture, complete_table
 from penstock.engine.state.keys.groups import check_key_column
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, groups_of_rows, keyed_table
 
 LEFT: Final = 0
 RIGHT: Final = 1
@@ -144,11 +145,14 @@ class JoinRows:
     Args:
         columns: the columns of the join.
         where: the operator and subtask, for messages.
+        max_parallelism: number of key groups.
     """
 
-    def __init__(self, columns: JoinColumns, where: str) -> None:
+    def __init__(self, columns: JoinColumns, where: str, max_parallelism: int) -> None:
         self._columns = columns
-        self._where = where
+        self.where: Final = where
+        """The operator and subtask, for messages."""
+        self._max_parallelism = max_parallelism
         self._sides = (columns.left, columns.right)
         self._seen: list[pa.Schema | None] = [None, None]
         self._held = [None if side.schema is None else plain_schema(side.schema) for side in self._sides]
@@ -166,12 +170,12 @@ class JoinRows:
         held = self._held[side]
         if schema != self._seen[side]:
             self._seen[side] = schema
-            joined = schema if held is None else join_schemas(held, schema, f"{self._where}, {SIDES[side]} side")
+            joined = schema if held is None else join_schemas(held, schema, f"{self.where}, {SIDES[side]} side")
             if held is None or joined != held:
                 held, self._held[side], self._result = joined, joined, None
             left, right = self._held
             if left is not None and right is not None:
-                self._columns.check_keys(left, right, self._where)
+                self._columns.check_keys(left, right, self.where)
         assert held is not None
         return conformed(rows, held)
 
@@ -233,10 +237,10 @@ class JoinRows:
 
     def _result_schema(self) -> pa.Schema:
         if self._result is None:
-            self._result = self._columns.result(self._schema(LEFT), self._schema(RIGHT), self._where)
+            self._result = self._columns.result(self._schema(LEFT), self._schema(RIGHT), self.where)
         return self._result
 
-    def capture(self, kept: Sequence[KeptRows | None], max_parallelism: int) -> dict[str, TableCapture]:
+    def capture(self, kept: Sequence[KeptRows | None]) -> dict[str, TableCapture]:
         """The rows that an operator keeps, as keyed tables `left` and `right`: keys, other columns, what is beside.
 
         They are put together and sorted by key group later, in another thread. A third table says in which order the
@@ -251,7 +255,7 @@ class JoinRows:
             if rows is None:
                 continue
             schema, keys = self._schema(side), self._sides[side].keys
-            made = partial(_side_table, rows, schema, keys, max_parallelism)
+            made = partial(_side_table, rows, schema, keys, self._max_parallelism)
             tables[SIDES[side]] = TableCapture(Redistribution.KEYED, made)
             if self._sides[side].schema is None:
                 order += [{"side": SIDES[side], "place": i, "name": n} for i, n in enumerate(schema.names)]
@@ -261,10 +265,15 @@ class JoinRows:
         return tables
 
     def restore(self, side: int, tables: Mapping[str, StateTable]) -> tuple[pa.RecordBatch, dict[str, Int64s]] | None:
-        """What `capture` was given for one side: its rows, in order of arrival within a key, and what was beside."""
+        """What `capture` was given for one side: its rows, in order of arrival within a key, and what was beside.
+
+        Raises:
+            StateError: they were saved by other keys, or lack a column.
+        """
         if SIDES[side] not in tables or not tables[SIDES[side]].data.num_rows:
             return None
-        rows = table_to_record_batch(tables[SIDES[side]].data.drop_columns([KEY_GROUP]))
+        saved = tables[SIDES[side]].data
+        rows = table_to_record_batch(saved.drop_columns([KEY_GROUP]))
         beside = {name: rows.column(name).to_numpy() for name in (TIMESTAMP, FIRED_UNTIL) if name in rows.schema.names}
         schema = self._sides[side].schema
         if schema is not None:
@@ -272,7 +281,25 @@ class JoinRows:
         else:
             order = {row["place"]: row["name"] for row in tables[_ORDER].data.to_pylist() if row["side"] == SIDES[side]}
             names = [order[place] for place in sorted(order)]
+        self._check_saved(side, rows, names, saved.column(KEY_GROUP).to_numpy())
         return self.take_in(side, rows.select(names)), beside
+
+    def _check_saved(
+        self, side: int, rows: pa.RecordBatch, names: Sequence[str], groups: npt.NDArray[np.int32]
+    ) -> None:
+        """Make sure that saved rows have the columns, and are divided as rows that come now are."""
+        saved, keys = [name for name in rows.schema.names if name not in _RESERVED], self._sides[side].keys
+        state = f"{self.where}: the rows of the {SIDES[side]} side were saved"
+        if missing := [name for name in (*keys, *names) if name not in saved]:
+            raise StateError(
+                f"{state} with the columns ({', '.join(saved)}), and {missing[0]!r} is not among them; keep the "
+                f"columns of the join as they were, or {ANOTHER_UID}"
+            )
+        if (groups_of_rows(rows, keys, self._max_parallelism) != groups).any():
+            raise StateError(
+                f"{state} by other keys than ({', '.join(keys)}), or by keys of other types; key by the same columns "
+                f"in the same order, or {ANOTHER_UID}"
+            )
 
 
 def taken(rows: pa.RecordBatch | pa.Array, indices: Int64s) -> pa.RecordBatch | pa.Array:

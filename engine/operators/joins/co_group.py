@@ -80,7 +80,7 @@ class CoGroup(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        self._rows = JoinRows(self._join.columns, context.where)
+        self._rows = JoinRows(self._join.columns, context.where, context.config.max_parallelism)
         self._pairing = pairing(self._join.windows, self._rows)
         self._converter = RowConverter(self._join.schema, context.where)
 
@@ -135,7 +135,7 @@ class CoGroup(Operator):
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference."""
-        return self._pairing.capture(self._context.config.max_parallelism)
+        return self._pairing.capture()
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._pairing.restore(snapshot)

@@ -48,7 +48,9 @@ from penstock.engine.operators.joins.join_buffers import (
     parts,
     spread,
 )
+from penstock.engine.operators.joins.join_form import check_form, interval_form, with_form
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
+from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
 
@@ -103,6 +105,7 @@ class IntervalJoin(Operator):
         self._join = join
         # What to add to a row's timestamp for the first and last timestamp that it meets on the other side.
         self._reach = ((join.lower_ms, join.upper_ms), (-join.upper_ms, -join.lower_ms))
+        self._form = interval_form(join.lower_ms, join.upper_ms, join.outer)
         self._kept = (KeySegments(expired), KeySegments(expired))
         self._alone = {side: TimeSegments() for side in join.outer}
         self._waits = tuple(max(last, 0) for _, last in self._reach)
@@ -111,7 +114,8 @@ class IntervalJoin(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        self._rows = JoinRows(self._join.columns, context.where)
+        self._rows = JoinRows(self._join.columns, context.where, context.config.max_parallelism)
+        self._group_watermarks = GroupWatermarks((), context)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         if self._join.time is JoinTime.PROCESSING:
@@ -121,13 +125,19 @@ class IntervalJoin(Operator):
             return
         assert batch.timestamps is not None, "the graph refuses joins without timestamps"
         timestamps = batch.timestamps.to_numpy()
-        if timestamps.min() <= self._watermark:
-            late = timestamps <= self._watermark
+        late = timestamps <= self._judged_by(input_index, batch.data)
+        if late.any():
             self._drop(batch.filter(pa.array(late)), input_index)
             batch, timestamps = batch.filter(pa.array(~late)), timestamps[~late]
             if not batch.num_rows:
                 return
         self._take_in(batch, timestamps, input_index, out)
+
+    def _judged_by(self, side: int, rows: pa.RecordBatch) -> Int64s | int:
+        """The watermark that each row of a side is judged by: further than the operator's behind some restores."""
+        if not self._group_watermarks.differ:
+            return self._watermark
+        return self._group_watermarks.of(rows, self._watermark, self._rows.key_names(side))
 
     def _take_in(self, batch: Batch, timestamps: Int64s, side: int, out: Collector) -> None:
         rows = self._rows.take_in(side, batch.data)
@@ -187,6 +197,7 @@ class IntervalJoin(Operator):
         for side in self._alone:
             emit_together(self._met_nothing(side), out)
         self._forget(watermark.timestamp)
+        self._group_watermarks.advance(watermark.timestamp)
         if not self._alone or watermark.timestamp >= MAX_TIMESTAMP:
             return watermark
         delay = max(self._waits[side] for side in self._alone)
@@ -194,7 +205,7 @@ class IntervalJoin(Operator):
 
     def _met_nothing(self, side: int) -> Iterator[Batch]:
         """The rows of a side that nothing can meet any more, and that have met nothing."""
-        behind = self._waiting_from(side)
+        behind = int(self._waiting_from(side, np.array([self._watermark]))[0])
         for due in self._alone[side].between(MIN_TIMESTAMP, behind):
             segment = self._segment(side, due.rows, due.timestamps)
             is_alone = np.ones(len(segment.timestamps), np.bool_)
@@ -207,11 +218,10 @@ class IntervalJoin(Operator):
                 yield Batch(alone, pa.array(segment.timestamps[rows[part]]))
         self._alone[side].drop_before(behind)
 
-    def _waiting_from(self, side: int) -> int:
-        """Rows of a side with this timestamp or a later one may still meet others."""
-        if self._watermark >= MAX_TIMESTAMP:
-            return MAX_TIMESTAMP
-        return max(self._watermark - self._waits[side] + 1, MIN_TIMESTAMP)
+    def _waiting_from(self, side: int, watermarks: Int64s) -> Int64s:
+        """At these watermarks, rows of a side with this timestamp or a later one may still meet others."""
+        reached: Int64s = np.maximum(watermarks, MIN_TIMESTAMP + self._waits[side]) - self._waits[side] + 1
+        return np.where(watermarks >= MAX_TIMESTAMP, MAX_TIMESTAMP, reached)
 
     def _forget(self, time: int) -> None:
         for side, kept in enumerate(self._kept):
@@ -224,16 +234,21 @@ class IntervalJoin(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""
         kept = [timed_rows(segments.captured()) for segments in self._kept]
-        return OperatorCapture(self._rows.capture(kept, self._context.config.max_parallelism), self._watermark)
+        tables = with_form(self._rows.capture(kept), self._form)
+        return OperatorCapture({**tables, **self._group_watermarks.capture()}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        check_form(snapshot.tables, self._form, self._context.where)
         self._watermark = snapshot.watermark
+        self._group_watermarks.restore(snapshot)
         for side, segments in enumerate(self._kept):
             restored = self._rows.restore(side, snapshot.tables)
             if restored is not None:
                 rows, beside = restored
                 times = beside[TIMESTAMP]
                 segments.append(self._segment(side, rows, times))
-                waiting = times >= self._waiting_from(side)
+                # Subtasks that had come further have given those that met nothing until there.
+                watermarks = self._group_watermarks.of(rows, self._watermark, self._rows.key_names(side))
+                waiting = times >= self._waiting_from(side, watermarks)
                 if side in self._alone and waiting.any():
                     self._alone[side].append(rows.filter(pa.array(waiting)), times[waiting])

@@ -30,6 +30,7 @@ from penstock.engine.operators.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
+from penstock.engine.operators.joins.join_form import check_form, window_form, with_form
 from penstock.engine.operators.joins.session_rows import SessionRows
 from penstock.engine.operators.spec import RowOrder
 from penstock.engine.row_numbers import groups_of
@@ -95,7 +96,7 @@ class WindowPairing(Protocol):
         """Event time has come to `watermark`: the windows that are complete now. To be read to the end."""
         ...
 
-    def capture(self, max_parallelism: int) -> OperatorCapture:
+    def capture(self) -> OperatorCapture:
         """All rows that are kept, by reference."""
         ...
 
@@ -119,6 +120,7 @@ class AlignedPairing:
 
     def __init__(self, windows: AlignedWindows, rows: JoinRows) -> None:
         self._windows = windows
+        self._form = window_form(windows)
         self._rows = rows
         self._kept = (TimeSegments(), TimeSegments())
         self._watermark = MIN_TIMESTAMP
@@ -222,11 +224,12 @@ class AlignedPairing:
             indices, windows = indices[unfired], windows[unfired]
         return concat_record_batches([part.rows for part in parts]), indices, windows
 
-    def capture(self, max_parallelism: int) -> OperatorCapture:
+    def capture(self) -> OperatorCapture:
         kept = [_with_fired(list(segments), self._watermark) for segments in self._kept]
-        return OperatorCapture(self._rows.capture(kept, max_parallelism), self._watermark)
+        return OperatorCapture(with_form(self._rows.capture(kept), self._form), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        check_form(snapshot.tables, self._form, self._rows.where)
         self._watermark = snapshot.watermark
         for side, segments in enumerate(self._kept):
             restored = self._rows.restore(side, snapshot.tables)
@@ -249,6 +252,7 @@ class SessionPairing:
 
     def __init__(self, windows: SessionWindows, rows: JoinRows) -> None:
         self._gap = windows.gap_ms
+        self._form = window_form(windows)
         self._rows = rows
         self._key_names = [str(place) for place in range(len(rows.key_names(LEFT)))]
         self._watermark = MIN_TIMESTAMP
@@ -329,11 +333,12 @@ class SessionPairing:
         shares = np.cumsum(sum(kept.sizes(sessions) for kept in self._kept)) // most
         return np.split(sessions, np.flatnonzero(np.diff(shares)) + 1)
 
-    def capture(self, max_parallelism: int) -> OperatorCapture:
+    def capture(self) -> OperatorCapture:
         kept = [timed_rows(rows.captured()) for rows in self._kept]
-        return OperatorCapture(self._rows.capture(kept, max_parallelism), self._watermark)
+        return OperatorCapture(with_form(self._rows.capture(kept), self._form), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        check_form(snapshot.tables, self._form, self._rows.where)
         self._watermark = snapshot.watermark
         for side in (LEFT, RIGHT):
             restored = self._rows.restore(side, snapshot.tables)

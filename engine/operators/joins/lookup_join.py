@@ -96,7 +96,7 @@ class LookupJoin(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        self._rows = JoinRows(self._join.columns, context.where)
+        self._rows = JoinRows(self._join.columns, context.where, context.config.max_parallelism)
         if self._join.cache is not None:
             self.cache = CachedRows(self._join.cache, self._schema)
         connector_context = ConnectorContext(

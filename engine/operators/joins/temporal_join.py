@@ -41,6 +41,7 @@ from penstock.engine.operators.joins.join_buffers import (
     parts,
     superseded,
 )
+from penstock.engine.operators.joins.join_form import TEMPORAL_FORM, check_form, with_form
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -79,7 +80,7 @@ class TemporalJoin(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        self._rows = JoinRows(self._join.columns, context.where)
+        self._rows = JoinRows(self._join.columns, context.where, context.config.max_parallelism)
         self._versions = KeySegments(superseded(lambda rows: self._rows.keys(RIGHT, rows)))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -157,9 +158,10 @@ class TemporalJoin(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""
         kept = [timed_rows(rows.captured()) for rows in (self._pending, self._versions)]
-        return OperatorCapture(self._rows.capture(kept, self._context.config.max_parallelism), self._watermark)
+        return OperatorCapture(with_form(self._rows.capture(kept), TEMPORAL_FORM), self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
+        check_form(snapshot.tables, TEMPORAL_FORM, self._context.where)
         self._watermark = snapshot.watermark
         left, right = (self._rows.restore(side, snapshot.tables) for side in (LEFT, RIGHT))
         if left is not None:

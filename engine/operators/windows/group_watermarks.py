@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.elements import Batch
+from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.state.capture import TableCapture, complete_table
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable, groups_of_rows
@@ -31,7 +31,7 @@ class GroupWatermarks:
     """The watermark of each key group, until that of the operator has come to the largest.
 
     Args:
-        keys: the key columns; without any, all rows are of key group 0.
+        keys: the key columns, of windows; without any, all rows are of key group 0.
         context: of the operator.
     """
 
@@ -63,13 +63,30 @@ class GroupWatermarks:
         if self._by_group is None:
             yield batch, watermark
             return
-        watermarks = np.maximum(self._of(batch.data), watermark)
+        watermarks = self.of(batch.data, watermark, self._keys)
         for one in np.unique(watermarks).tolist():
             yield batch.filter(pa.array(watermarks == one)), one
 
+    @property
+    def differ(self) -> bool:
+        """Whether some key group is further than the operator."""
+        return self._by_group is not None
+
+    def of(self, rows: pa.Table | pa.RecordBatch, watermark: int, keys: Sequence[str]) -> _Int64s:
+        """The watermark that each row is judged by.
+
+        Args:
+            rows: with the columns `keys`.
+            watermark: the operator's.
+            keys: the key columns, where each input has its own names.
+        """
+        if self._by_group is None:
+            return np.full(rows.num_rows, watermark)
+        return np.maximum(self._by_group[groups_of_rows(rows, keys, len(self._by_group))], watermark)
+
     def not_emitted(self, keys: Callable[[], pa.Table], ends: int | _Int64s) -> npt.NDArray[np.bool_] | None:
         """Which keys' windows, with these ends (int64 ms), have not been emitted yet; None: none has been."""
-        return None if self._by_group is None else self._of(keys()) < ends - 1
+        return None if self._by_group is None else self.of(keys(), MIN_TIMESTAMP, self._keys) < ends - 1
 
     def capture(self) -> Mapping[str, TableCapture]:
         """What a snapshot must hold of it."""
@@ -78,7 +95,3 @@ class GroupWatermarks:
         owned = np.array(self._context.key_groups, np.int32)
         rows = pa.table({KEY_GROUP: owned, _WATERMARK: self._by_group[owned]})
         return {GROUP_WATERMARKS: complete_table(StateTable(Redistribution.KEYED, rows))}
-
-    def _of(self, rows: pa.Table | pa.RecordBatch) -> _Int64s:
-        assert self._by_group is not None
-        return self._by_group[groups_of_rows(rows, self._keys, len(self._by_group))]

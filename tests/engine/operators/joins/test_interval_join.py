@@ -173,7 +173,7 @@ def test_snapshots_hold_keys_first_and_rows_in_key_groups() -> None:
     join.left((1, 1, 10), (2, 2, None), (3, 3, 30))
     join.right((1, 1, 5))
     snapshot = snapshot_of(join.links[0].operator)
-    assert sorted(snapshot.tables) == ["left", "right"]
+    assert sorted(snapshot.tables) == ["join_form", "left", "right"]
     assert snapshot.tables["left"].data.column_names == ["__key_group", "k", "n", "__timestamp"]
     assert snapshot.tables["right"].data.column_names == ["__key_group", "id", "n", "__timestamp"]
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.join_columns import LEFT, RIGHT, JoinColumns
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec, JoinTime
+from penstock.engine.state.keys.groups import key_group_range, key_groups
 from tests.draws import drawn
-from tests.engine.operators.joins.join_jobs import SIDES, JoinJob, Row, in_order, scripts
+from tests.engine.operators.joins.join_jobs import MAX_PARALLELISM, SIDES, JoinJob, Row, in_order, scripts
 
 
 def _even(pairs: pa.RecordBatch) -> pa.BooleanArray:
@@ -75,6 +76,41 @@ def test_the_result_is_that_of_a_plain_outer_join(
         said = max([said, *(one.timestamp for one in join.out.elements if isinstance(one, Watermark))])
         came += join.take()
     assert in_order(came) == _wanted(rows, lower, lower + length, outer, only_even)
+
+
+@settings(max_examples=drawn(60))
+@given(scripts(), st.integers(-8, 8), st.integers(0, 8), st.sampled_from([(LEFT,), (RIGHT,), (LEFT, RIGHT)]))
+def test_nothing_comes_twice_where_subtasks_came_to_different_watermarks(
+    script: list[tuple[str, Any]], lower: int, length: int, outer: tuple[int, ...]
+) -> None:
+    """As behind an unaligned checkpoint: the first subtask is ahead of the others whenever all are rescaled."""
+    join = JoinJob(IntervalJoinSpec(JoinColumns(*SIDES), lower, lower + length, outer=outer), parallelism=2)
+    groups = key_groups([pa.array([0, 1, 2])], MAX_PARALLELISM).tolist()
+    come_to = dict.fromkeys(range(MAX_PARALLELISM), MIN_TIMESTAMP)
+    at = [MIN_TIMESTAMP] * 2
+    rows: tuple[list[Row], list[Row]] = ([], [])
+    came = []
+
+    def advance(subtask: int, watermark: int) -> None:
+        if watermark > at[subtask]:
+            at[subtask] = watermark
+            join.links[subtask].process(0, Watermark(watermark))
+            for group in key_group_range(subtask, len(at), MAX_PARALLELISM):
+                come_to[group] = max(come_to[group], watermark)
+
+    for step, value in [*script, ("watermark", MAX_TIMESTAMP)]:
+        if step == "watermark":
+            for subtask in range(len(at)):
+                advance(subtask, value)
+        elif step == "rescale":
+            advance(0, max(at[0], -20) + 9)
+            at = [min(at)] * value if value != len(at) else at
+            join.rescale(value)
+        else:
+            (join.left if step == "left" else join.right)(*value)
+            rows[LEFT if step == "left" else RIGHT].extend(row for row in value if row[0] > come_to[groups[row[1]]])
+        came += join.take()
+    assert in_order(came) == _wanted(rows, lower, lower + length, outer, False)
 
 
 def test_a_row_waits_as_long_as_it_may_meet_another() -> None:
