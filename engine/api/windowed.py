@@ -282,7 +282,8 @@ class WindowedVerbs(Generic[StreamT]):
 
         Args:
             function: takes what rows were reduced to so far and the next row, both dicts, and returns a dict with the
-                same columns.
+                same columns. It may set columns of both, but must not change lists and dicts in them in place: the row
+                may be in other windows, too.
             process: called with the single result as its elements, key and window.
             returns: the columns of the result; those of the stream by default, unless there is a `process`.
 

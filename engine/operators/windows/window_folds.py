@@ -123,11 +123,11 @@ class _ReduceFold:
         return rows
 
     def first(self, item: Any) -> Any:
-        # The function may change what it is given, and the row may be in several windows.
         return dict(item)
 
     def add(self, accumulator: Any, item: Any) -> Any:
-        reduced = self._function(accumulator, item)
+        # The function may change the columns of what it is given, and the row may be in several windows.
+        reduced = self._function(accumulator, dict(item))
         if not isinstance(reduced, Mapping):
             raise RecordError(
                 f"{self._where}: the reduce function returned {reduced!r:.200} ({type(reduced).__name__}), not a row; "

@@ -334,3 +334,15 @@ def test_times_with_nanoseconds_are_aggregated_whole() -> None:
     driver.add(("a", 1, 1_000_000_001), ("a", 2, 999), schema=schema)
     (batch,) = driver.out.batches
     assert batch.data.column("latest").cast(pa.int64()).to_pylist() == [1_000_000_001]
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_function_that_changes_its_row_changes_it_for_no_other_window(declared: bool) -> None:
+    def add_up(one: Any, other: Any) -> Any:
+        other["v"] += one["v"]
+        return other
+
+    driver = WindowDriver(lambda k: k.window(ps.sliding("10ms", "5ms")).reduce(add_up), declared=declared)
+    driver.add(("a", 6, 1), ("a", 7, 2))
+    driver.advance(MAX_TIMESTAMP)
+    assert [row["v"] for row in driver.take()] == [3, 3]
