@@ -18,7 +18,7 @@ from penstock.engine.checkpointing.handles import PartTimes, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.store import SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
-from penstock.engine.errors import CheckpointError
+from penstock.engine.errors import CheckpointError, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,6 @@ class CaptureWriter:
             handle = self._writer.write(capture)
         except Exception as error:
             # Whatever it is, the data keeps flowing, and the coordinator decides how many such failures are too many.
-            return Declined(f"{type(error).__name__}: {error}")
+            return Declined(named(error))
         taken_ms = (time.monotonic() - began) * 1000
         return replace(handle, times=PartTimes(capture.alignment_ms, capture.sync_ms, taken_ms))

@@ -26,7 +26,7 @@ from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
 from penstock.engine.clock import SystemClock
 from penstock.engine.elements import Barrier, SnapshotKind
-from penstock.engine.errors import PenstockError, StateNotReadyError, located
+from penstock.engine.errors import PenstockError, StateNotReadyError, WorkerLostError, located
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
 from penstock.engine.metrics import ChannelStatistics
@@ -262,8 +262,12 @@ class RunningTask:
             error = error or raised
         if self._writer is not None:
             self._writer.close()
-        located_error = located(error, self._name, self._deployment.subtask) if error is not None else None
-        self._loop.call_soon_threadsafe(self._on_closed, located_error)
+        told: PenstockError | None = WorkerLostError("a subtask has ended, and its error cannot be told")
+        try:
+            told = located(error, self._name, self._deployment.subtask) if error is not None else None
+        finally:
+            # Whatever becomes of the error: others wait for the end of the subtask.
+            self._loop.call_soon_threadsafe(self._on_closed, told)
 
     def _open(self) -> None:
         restored = None

@@ -408,6 +408,20 @@ class ServerError(SubtaskError):
         return self.error if placed else f"task {self.task!r}, subtask {self.subtask}: {self.error}"
 
 
+def named(error: BaseException) -> str:
+    """The class and the text of an error, also of one of the user's that has none: its `__str__` may raise.
+
+    Example:
+        >>> named(ValueError("no number"))
+        'ValueError: no number'
+    """
+    try:
+        text = str(error)
+    except BaseException as raised:
+        text = f"(its __str__ raises {type(raised).__name__})"
+    return f"{type(error).__name__}: {text}"
+
+
 def located(error: BaseException, task: str, subtask: int) -> PenstockError:
     """The error as one that names its place: ours do already, any other is wrapped."""
     if isinstance(error, PenstockError):
@@ -418,7 +432,7 @@ def located(error: BaseException, task: str, subtask: int) -> PenstockError:
         wrapped.__cause__ = error
         return wrapped
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    wrapped = SubtaskError(task, subtask, f"{type(error).__name__}: {error}", text)
+    wrapped = SubtaskError(task, subtask, named(error), text)
     wrapped.__cause__ = error
     return wrapped
 

@@ -12,7 +12,7 @@ import pickle
 import re
 from typing import Final
 
-from penstock.engine.errors import PenstockError, SubtaskError, WorkerLostError, located
+from penstock.engine.errors import PenstockError, SubtaskError, WorkerLostError, located, named
 
 _LOST: Final = (
     "ExecutorLostFailure",
@@ -42,7 +42,7 @@ def stage_error(error: BaseException, task: str, subtask: int, secret: str) -> S
         pickle.loads(packed)  # noqa: S301 - made here
     except Exception:
         # A subclass of the user's that cannot travel.
-        packed = pickle.dumps(SubtaskError(task, subtask, f"{type(error).__name__}: {error}", ""))
+        packed = pickle.dumps(SubtaskError(task, subtask, named(error), ""))
     return StageError(f"{placed}\n<<penstock-error {secret} {base64.b64encode(packed).decode('ascii')}>>")
 
 

@@ -21,7 +21,7 @@ from penstock.engine.cached_files import copy_called
 from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
-from penstock.engine.errors import CallTimeoutError, LifeCycleError, PenstockError, UserCodeError
+from penstock.engine.errors import CallTimeoutError, LifeCycleError, PenstockError, UserCodeError, named
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.redaction import quoted
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
@@ -150,7 +150,7 @@ class OperatorContext:
         if isinstance(error, PenstockError):
             return type(error)(self._placed(str(error), shown, error))
         text = "".join(traceback.format_exception(type(error), error, _from_the_user(error)))
-        return kind(self.operator, self.subtask, shown, f"{type(error).__name__}: {error}", text)
+        return kind(self.operator, self.subtask, shown, named(error), text)
 
 
 class Operator(ABC):

@@ -149,6 +149,32 @@ def test_an_error_of_the_function_is_the_last_report_and_lets_the_senders_go() -
     assert "cannot take 7" in str(error)
 
 
+class Wordless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def test_an_error_without_a_text_ends_the_subtask_all_the_same() -> None:
+    """Of a function; and of what the engine does not call in the name of an operator."""
+
+    def fail(row: Any) -> Any:
+        raise Wordless("only one argument")
+
+    async def called(task: RunningTask) -> Any:
+        await task.push(0, 0, (numbers(7),))
+        return await task.watch(0)
+
+    async def at_the_end(task: RunningTask) -> Any:
+        await task._run_between_steps(lambda: fail(None))
+        return await task.watch(0)
+
+    for use in (called, at_the_end):
+        (error,) = mapping(use, fail)
+        assert "Wordless: (its __str__ raises IndexError)" in str(error)
+
+
 def source_of(rows: int | None, peer: Peer | None = None) -> tuple[Peer, Deployment, PhysicalGraph]:
     peer, graph = peer or Peer(), graph_of(rows=rows)
     return peer, Deployment(graph.tasks[0].id, 0, 1, [[Target(peer, 0, 1)]]), graph

@@ -217,6 +217,24 @@ def test_the_first_error_is_the_one_that_is_told() -> None:
         env.execute()
 
 
+class Wordless(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def test_an_error_without_a_text_fails_the_job() -> None:
+    class Failing(RecordingSink):
+        def open(self, context: ConnectorContext) -> SinkWriter:
+            raise Wordless("only one argument")
+
+    env = local_environment()
+    env.from_collection([{"x": 1}]).sink_to(Failing())
+    with pytest.raises(JobFailedError, match=r"Wordless: \(its __str__ raises IndexError"):
+        env.execute()
+
+
 def test_a_sink_that_cannot_be_closed_fails_the_job() -> None:
     env = local_environment()
     env.from_collection([{"x": 1}]).filter(lambda row: False).sink_to(FailingToClose())
