@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.java_patterns import compiled, java_pattern
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel, once_each
 from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import SqlType
@@ -28,14 +29,6 @@ from penstock.tables.types import SqlType
 _MOST_PATTERNS: Final = 256
 _UTF_16: Final = "UTF-16"
 _SIMILAR_SIGNS: Final = "%_|*+?{}()[]^-"
-
-
-@lru_cache(_MOST_PATTERNS)
-def _pattern(text: str) -> re.Pattern[str] | None:
-    try:
-        return re.compile(text)
-    except re.error:
-        return None
 
 
 @lru_cache(_MOST_PATTERNS)
@@ -57,7 +50,7 @@ def _similar_pattern(pattern: str, escape: str | None) -> re.Pattern[str]:
     """
     expression = _translated(pattern, escape, _SIMILAR_SIGNS, str)
     try:
-        return re.compile(expression, re.DOTALL)
+        return re.compile(expression, re.DOTALL | re.ASCII)
     except re.error as error:
         raise ValueError(f"the pattern {pattern!r} of SIMILAR TO is wrong: {error}") from None
 
@@ -161,36 +154,36 @@ def _pad(left: bool) -> Callable[[str, int, str], str | None]:
 
 
 def _regexp_replace(value: str, pattern: str, replacement: str) -> str | None:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     # What stands for it means itself: Flink knows no groups there.
     return None if found is None else found.sub(lambda _: replacement, value)
 
 
 def _regexp_extract(value: str, pattern: str, group: int = 0) -> str | None:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     match = None if found is None else found.search(value)
     return None if match is None or not 0 <= group <= match.re.groups else match[group]
 
 
 def _regexp_extract_all(value: str, pattern: str, group: int = 1) -> list[str] | None:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     if found is None or not 0 <= group <= found.groups:
         return None
     return [match[group] for match in found.finditer(value)]
 
 
 def _regexp(value: str, pattern: str) -> bool:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     return found is not None and found.search(value) is not None
 
 
 def _regexp_count(value: str, pattern: str) -> int | None:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     return None if found is None else sum(1 for _ in found.finditer(value))
 
 
 def _regexp_instr(value: str, pattern: str) -> int | None:
-    found = _pattern(pattern)
+    found = java_pattern(pattern)
     match = None if found is None else found.search(value)
     return None if found is None else 0 if match is None else match.start() + 1
 
@@ -242,12 +235,12 @@ def _split_index_column(call: CallValues) -> pa.Array:
 
 def _str_to_map(value: str, between: str = ",", within: str = "=") -> list[tuple[str, str | None]]:
     pairs: dict[str, str | None] = {}
-    parts = re.split(between, value)
+    parts = compiled(between).split(value)
     while parts and not parts[-1]:
         # As Java splits: nothing at the end is no part.
         parts.pop()
     for part in parts:
-        halves = re.split(within, part, maxsplit=1)
+        halves = compiled(within).split(part, maxsplit=1)
         pairs[halves[0]] = halves[1] if len(halves) == 2 else None
     return list(pairs.items())
 
@@ -256,9 +249,11 @@ def _are_delimiters(literals: Sequence[object]) -> None:
     for place, text in enumerate(literals[1:], start=1):
         if isinstance(text, str):
             try:
-                re.compile(text)
+                compiled(text)
             except re.error as error:
                 raise s.MisfitError(place, f": {text!r} is no regular expression: {error}") from None
+            except ValueError as error:
+                raise s.MisfitError(place, f": {error}") from None
 
 
 def _from_base64(value: str) -> str | None:
@@ -408,6 +403,7 @@ def _plain(name: str, parameters: tuple[str, ...], kind: SqlType, evaluate: s.Ev
 
 
 _T, _I = s.TEXT, s.INTEGER
+_IS_PATTERN: Final = s.checked_text(1, java_pattern)
 _DIGITS_OF_DIGEST: Final = {"MD5": 32, "SHA1": 40, "SHA224": 56, "SHA256": 64, "SHA384": 96, "SHA512": 128}
 """Hexadecimal digits."""
 
@@ -470,18 +466,19 @@ FUNCTIONS: Final = (
         )
     ),
     ScalarFunction("SPLIT_INDEX", (_T, s.TEXT_OR_INTEGER, _I), always(t.STRING), _split_index_column, nullable=True),
-    _given("REGEXP", (_T, _T), t.BOOLEAN, _regexp),
-    _given("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace),
-    _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1),
-    _function("REGEXP_COUNT", (_T, _T), t.INT, _regexp_count),
-    _function("REGEXP_INSTR", (_T, _T), t.INT, _regexp_instr),
-    _function("REGEXP_SUBSTR", (_T, _T), t.STRING, _regexp_substr),
+    _given("REGEXP", (_T, _T), t.BOOLEAN, _regexp, check=_IS_PATTERN),
+    _given("REGEXP_REPLACE", (_T, _T, _T), t.STRING, _regexp_replace, check=_IS_PATTERN),
+    _function("REGEXP_EXTRACT", (_T, _T, _I), t.STRING, _regexp_extract, optional=1, check=_IS_PATTERN),
+    _function("REGEXP_COUNT", (_T, _T), t.INT, _regexp_count, check=_IS_PATTERN),
+    _function("REGEXP_INSTR", (_T, _T), t.INT, _regexp_instr, check=_IS_PATTERN),
+    _function("REGEXP_SUBSTR", (_T, _T), t.STRING, _regexp_substr, check=_IS_PATTERN),
     _function(
         "REGEXP_EXTRACT_ALL",
         (_T, _T, _I),
         t.array(t.STRING),
         _regexp_extract_all,
         optional=1,
+        check=_IS_PATTERN,
     ),
     _given("SPLIT", (_T, _T), t.array(t.STRING), lambda v, sep: v.split(sep) if sep else list(v)),
     _function(
