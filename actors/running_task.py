@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import itertools
 import threading
 import time
 from collections import deque
@@ -98,7 +99,7 @@ class RunningTask:
         self._opened: asyncio.Future[None] = loop.create_future()
         self._closed: asyncio.Future[None] = loop.create_future()
         self._untaken: set[Callable[[], None]] = set()
-        self._pushers: list[Pusher] = []
+        self._pushers: dict[int, list[Pusher]] = {}
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
@@ -148,15 +149,15 @@ class RunningTask:
                 credit = graph.config.channel_credits
                 self._results[output] = ResultBuffer(credit, self._loop, self._wakeup.set, self._completed)
                 return self._results[output]
-            return self._sending_end(deployment.targets[output][index])
+            return self._sending_end(output, deployment.targets[output][index])
 
         return build_task(graph, plan, deployment.subtask, gate, open_channel, SystemClock(), self.alignment)
 
-    def _sending_end(self, target: Target) -> SendingEnd:
+    def _sending_end(self, output: int, target: Target) -> SendingEnd:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
         push = Pusher(target.actor, target.attempt, target.channel, self._loop)
-        self._pushers.append(push)
+        self._pushers.setdefault(output, []).append(push)
         return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
 
     def _wake_for_credit(self) -> None:
@@ -181,9 +182,12 @@ class RunningTask:
         """Send to new subtasks, by the number of the exchange, in the place of those of the same tasks."""
 
         def open_channel(output: int, index: int) -> Channel:
-            return self._sending_end(targets[output][index])
+            return self._sending_end(output, targets[output][index])
 
         def connect() -> None:
+            # Nothing is under way to those in whose place they come, and nothing more is sent to them.
+            for pusher in (one for output in targets for one in self._pushers.pop(output, ())):
+                self._loop.call_soon_threadsafe(pusher.close)
             place = self._deployment.task, self._deployment.subtask
             edges = {output: router_edge(graph, place, output, open_channel, SystemClock()) for output in targets}
             self._task.connect(edges)
@@ -230,7 +234,7 @@ class RunningTask:
         if self._thread is not None:
             # The thread reports its end just before it returns: until then it holds the task and its state.
             self._thread.join()
-        for pusher in self._pushers:
+        for pusher in itertools.chain.from_iterable(self._pushers.values()):
             pusher.close()
 
     async def watch(self, seen: int) -> Sequence[Report]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
@@ -15,8 +18,9 @@ import pytest
 
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.capture_writer import Declined
-from penstock.actors.channels import unpacked
+from penstock.actors.channels import Pushed, take_frame, unpacked
 from penstock.actors.deployment import Deployment, Restore, Target
+from penstock.actors.links import LinkServer
 from penstock.actors.running_task import RunningTask, SubtaskEvent
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
@@ -203,6 +207,50 @@ def test_a_source_that_waits_for_credit_goes_on_when_it_comes() -> None:
     running(finished, deployment, replace(graph, config=replace(graph.config, max_batch_rows=4, channel_credits=1)))
     rows = [element.num_rows for element in peer.elements if isinstance(element, Batch)]
     assert sum(rows) == 40
+
+
+class LinkedPeer(Peer):
+    """One that is sent to through links.
+
+    Attributes:
+        came: the attempts that messages came for.
+        server: holds its ends of the links.
+    """
+
+    _actor_id = f"linked-{os.getpid()}".encode()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came: set[int] = set()
+        self.server = LinkServer(self._actor_id.hex(), lambda frame, reply: take_frame(frame, reply, self._take))
+
+    def _take(self, pushed: Pushed, answer: Callable[[float | None], object]) -> None:
+        self.came.add(pushed[0])
+        answer(7.0)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    while not holds():
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="links are Linux's")
+def test_who_sends_to_others_from_now_on_keeps_no_connection_to_those_before() -> None:
+    _, deployment, graph = source_of(None)
+
+    async def use(task: RunningTask) -> int:
+        peer = LinkedPeer()
+        for attempt in (2, 3, 4):
+            await task.connect(graph, {0: [Target(peer, 0, attempt)]})
+            await until(lambda attempt=attempt: attempt in peer.came)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(until(lambda: len(peer.server._links) == 1), 5)
+        held = len(peer.server._links)
+        await task.close()
+        peer.server.close()
+        return held
+
+    assert running(use, deployment, graph) == 1
 
 
 @pytest.mark.parametrize("aborted", [False, True])
