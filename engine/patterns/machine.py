@@ -67,7 +67,7 @@ class Machine:
         # Few enough, as the pattern fits.
         self._known = np.full(1 << len(pattern.leaves), -1)
         self._starts = np.zeros(len(self._known), np.bool_)
-        self._plans: list[list[tuple[int, int, int, int, int]]] = []
+        self._plans: list[list[tuple[int, int, int, int]]] = []
         """By answer and state."""
         self._moves: list[tuple[int, int, int]] = []
         self._program: Program | None = None
@@ -81,8 +81,7 @@ class Machine:
         return self._known[bits], self._starts[bits]
 
     def _may_start(self, bits: int) -> bool:
-        plan = self._plan(self.pattern.start, bits)
-        return bool(plan.moves) or not plan.stays
+        return bool(self._plan(self.pattern.start, bits).moves)
 
     def _plan(self, state: int, bits: int) -> Plan:
         plan = self._planner.plan_of_bits(state, bits)
@@ -94,23 +93,24 @@ class Machine:
         self._program = None
         return len(self._plans) - 1
 
-    def _planned(self, state: int, bits: int) -> tuple[int, int, int, int, int]:
+    def _planned(self, state: int, bits: int) -> tuple[int, int, int, int]:
         kind = self.pattern.states[state].kind
         if kind in (StateKind.FINAL, StateKind.STOP):
-            return 0, 0, 0, 0, 0
+            return 0, 0, 0, 0
         plan = self._plan(state, bits)
         first = len(self._moves)
         for variable, target, completions in plan.moves:
             # Where a match is stopped, the event may belong to a variable that must not come: nobody reads it.
             self._moves.append((-1 if variable is None else self._variables[variable], target, completions))
-        made = max(len(plan.moves) + plan.stays, sum(move.completions for move in plan.moves))
-        return first, len(self._moves), int(plan.stays), int(plan.takes), made
+        is_start = state == self.pattern.start
+        made = max(len(plan.moves) + is_start, sum(move.completions for move in plan.moves))
+        return first, len(self._moves), int(plan.takes), made
 
     @property
     def program(self) -> Program:
         """The pattern as arrays, for the answers that have come so far."""
         if self._program is None:
-            plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 5).transpose(1, 0, 2)
+            plans = np.array(self._plans, np.int64).reshape(-1, len(self.pattern.states), 4).transpose(1, 0, 2)
             moves = np.array([*self._moves, (0, 0, 0)], np.int64)
             self._program = Program(
                 self._bounds,

@@ -34,8 +34,8 @@ class Program(NamedTuple):
         limits: most partial matches of a key (0 for any number), whether the newest go, time to live (0 for ever).
         gaps: bound since the event before, by state.
         is_pending: whether a state is a match once its time is over.
-        plans: by state and answer: number of the first move, number of the move behind the last, whether the start
-            stays, whether the event is taken, and how many entries come of it at most.
+        plans: by state and answer: number of the first move, number of the move behind the last, whether the event
+            is taken, and how many entries come of it at most.
         moves: variable (-1: ignored), target (-1: none), completions.
     """
 
@@ -346,7 +346,7 @@ def makes(program: Program, queues: Int64s, current: int, count: int, answer: in
     """How many entries come of an event at most."""
     made = 0
     for place in range(count):
-        made += program.plans[queues[current, place, STATE], answer, 4]
+        made += program.plans[queues[current, place, STATE], answer, 3]
     return made
 
 
@@ -379,7 +379,7 @@ def takes(
         )
         first_number, previous = queues[current, place, NUMBER], queues[current, place, PREVIOUS]
         is_start = state == start
-        if is_start and program.plans[state, answer, 3] == 1 and time > 0:
+        if is_start and program.plans[state, answer, 2] == 1 and time > 0:
             has_begun = True
         for move in range(program.plans[state, answer, 0], program.plans[state, answer, 1]):
             variable, target, completions = program.moves[move, 0], program.moves[move, 1], program.moves[move, 2]
@@ -399,7 +399,7 @@ def takes(
             for _ in range(completions):
                 adds(queues, COMPLETE, complete_count, -1, last, begin, begin_number, before)
                 complete_count += 1
-        if is_start and program.plans[state, answer, 2] == 1:
+        if is_start:
             adds(queues, 1 - current, going_count, state, step, first, first_number, previous)
             going_count += 1
     return going_count, complete_count, step_count, event_count if event < 0 else event + 1, has_begun
@@ -484,10 +484,9 @@ def run(program: Program, memory: Memory, work: Work) -> Done:
             time = work.times[row] if is_row else work.until
             arrival = work.arrivals[row] if is_row else BEHIND_ALL
             answer = work.answers[row] if is_row else 0
-            if is_row and count == 1 and held_count == 0 and queues[current, 0, STATE] == start:
-                is_idle = program.plans[start, answer, 0] == program.plans[start, answer, 1]
-                if is_idle and program.plans[start, answer, 2] == 1:
-                    continue
+            is_fresh = count == 1 and held_count == 0 and queues[current, 0, STATE] == start
+            if is_row and is_fresh and program.plans[start, answer, 0] == program.plans[start, answer, 1]:
+                continue
             # From here on there is room for what comes of the entries, and for the matches that may be given then.
             made = makes(program, queues, current, count, answer) if is_row else 0
             room = held_count + count + made

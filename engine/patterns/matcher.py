@@ -74,7 +74,7 @@ class Matcher:
     def starts(self, bits: int) -> bool:
         """Whether an event with these answers may do something for a key that has no partial match."""
         plan = self._planner.plan_of_bits(self.pattern.start, bits)
-        return plan is None or bool(plan.moves) or not plan.stays
+        return plan is None or bool(plan.moves)
 
     # Events
 
@@ -94,7 +94,7 @@ class Matcher:
             if is_start and plan.takes and event.time > 0:
                 has_begun = True
             self._move(partial, plan, event, going, complete)
-            if is_start and plan.stays:
+            if is_start:
                 offer(going, partial)
         if self._limits.most is not None and len(going) > self._limits.most:
             self._bound(going, self._limits.most)

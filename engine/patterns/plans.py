@@ -37,13 +37,11 @@ class Plan(NamedTuple):
     """What an event makes of a partial match.
 
     Args:
-        moves: in order.
-        stays: whether a start state keeps waiting for a first event.
+        moves: in order; a start state keeps waiting beside them.
         takes: whether the event is taken.
     """
 
     moves: tuple[Move, ...]
-    stays: bool
     takes: bool
 
 
@@ -124,9 +122,10 @@ class Planner:
         takes = False
         for edge in _edges(self._states[state], probe, self._may_go_round):
             target = edge.target
+            if is_start and (edge.action is Action.IGNORE or target.kind is StateKind.STOP):
+                # Nothing has begun that could go on without the event, or be ended by it.
+                continue
             if edge.action is Action.IGNORE:
-                if is_start:
-                    continue
                 variable, completions = None, 0
             else:
                 takes = True
@@ -136,7 +135,7 @@ class Planner:
             moves.append(Move(variable, -1 if is_final else target.number, completions + is_final))
         if stopped:
             moves = [Move(move.variable, -1, move.completions) for move in moves if move.completions]
-        return Plan(tuple(moves), is_start and not stopped, takes)
+        return Plan(tuple(moves), takes)
 
 
 def goes_round(states: Iterable[State]) -> bool:

@@ -85,7 +85,8 @@ class Definition:
             yield from self._chain(stages[1:], way, open_, None)
 
     def _stage(self, stage: Case, taken: Way, behind: Open) -> Iterator[tuple[Way, Open]]:
-        if stage["contiguity"] == "notFollowedBy":
+        if stage["contiguity"] == "notFollowedBy" or (stage["contiguity"] == "notNext" and not taken):
+            # Where all before it is left out, the match must not begin with such an event.
             yield taken, Open((*behind.forbidden, stage["condition"]))
         elif stage["contiguity"] == "notNext":
             following = taken[-1][1] + 1

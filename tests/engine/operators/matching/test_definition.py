@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from itertools import product
 from typing import Any, Final
 
 import pytest
@@ -191,3 +192,43 @@ def test_what_is_found_is_what_the_definition_says(case: Case) -> None:
             assert Counter(found) == Counter(definition.matches)
         else:
             assert definition.is_given(found)
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "event by event with restarts"])
+@pytest.mark.parametrize("on_columns", [True, False], ids=["columns", "objects"])
+@pytest.mark.parametrize("forbidden", ["B", "AB"])
+@pytest.mark.parametrize("contiguity", _NOT)
+def test_what_must_not_come_ends_nothing_before_it_begins(
+    contiguity: str, forbidden: str, on_columns: bool, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = {"pattern": {"stages": _behind_what_may_be_empty(contiguity, forbidden)}, "within_ms": None}
+    case["skip"] = {"kind": "no_skip", "variable": None}
+    keys = ["".join(letters) for letters in product("ABC", repeat=4)]
+    events = [row(4 * k + at, key, key[at], 0, 1_000 + at) for k, key in enumerate(keys) for at in range(4)]
+    if not on_columns:
+        monkeypatch.setattr(match_spec, "fits", lambda pattern: False)
+    job = MatchJob(pattern_of(case))
+    for at in () if at_once else range(4):
+        job.rows(events[at::4])
+        job.advance(1_000 + at)
+        job.restart(parallelism=1)
+    if at_once:
+        job.rows(events)
+    job.advance()
+    found: dict[str, list[Way]] = {key: [] for key in keys}
+    for way in _ways(job):
+        found[keys[way[0][1] // 4]].append(tuple((name, number % 4) for name, number in way))
+    for key, ways in found.items():
+        of_key = [event for event in events if event["key"] == key]
+        assert Counter(ways) == Counter(Definition(case, of_key).matches), key
+
+
+def _behind_what_may_be_empty(contiguity: str, forbidden: str) -> list[Case]:
+    """A group that may be left out, something that must not come, and something that must."""
+
+    def stage(contiguity: str | None, name: str, letters: str) -> Case:
+        tests = [{"op": "name", "is": letter} for letter in letters]
+        return {"contiguity": contiguity, "name": name, "condition": {"op": "or", "of": tests}}
+
+    group = [{**stage(None, "a", "A"), "optional": True}]
+    return [{"contiguity": None, "group": group}, stage(contiguity, "n", forbidden), stage("followedBy", "c", "C")]

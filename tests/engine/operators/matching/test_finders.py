@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock import Pattern, col
@@ -161,8 +161,42 @@ _LIMITS = st.one_of(
 )
 
 
+def _once_or_more(contiguity: str | None, **stage: Any) -> Case:
+    return {"contiguity": contiguity, **stage, "quantifier": {"kind": "one_or_more"}, "until": _named("C")}
+
+
+def _named(letter: str) -> Case:
+    return {"op": "name", "is": letter}
+
+
+_NONE_OR_TWO: Case = {"quantifier": {"kind": "times_range", "from": 0, "to": 2}, "greedy": True}
+_FORBIDDEN_FIRST: Case = {
+    "pattern": {
+        "stages": [
+            _once_or_more(
+                None,
+                group=[
+                    _once_or_more(
+                        None, group=[{"contiguity": None, "name": "v0", "condition": _named("A"), **_NONE_OR_TWO}]
+                    ),
+                    {"contiguity": "notNext", "name": "v1", "condition": _named("B")},
+                ],
+                optional=True,
+            ),
+            _once_or_more("next", name="v2", condition=_named("A"), optional=True, greedy=True),
+        ]
+    },
+    "steps": [("el", "j", "B", 1, -2), ("wm", -2), ("el", "j", "A", 1, -1), ("wm", -1)],
+    "skip": {"kind": "no_skip", "variable": None},
+    "within_ms": None,
+    "within_type": "first_and_last",
+}
+"""What must not come comes before anything has begun."""
+
+
 @settings(max_examples=_EXAMPLES // 4, suppress_health_check=[HealthCheck.too_slow])
 @given(_cases(), _LIMITS)
+@example(_FORBIDDEN_FIRST, MatchLimits(ttl_ms=2))
 def test_limits_end_the_same_on_columns_and_objects(case: Case, limits: MatchLimits) -> None:
     limited = case | {"limits": limits}
     try:
