@@ -40,6 +40,20 @@ def check_places(tables: Mapping[str, StateTable], is_merging: bool, where: str)
         )
 
 
+def check_lateness(saved_ms: int, lateness_ms: int, where: str) -> None:
+    """Make sure that windows are kept for as long behind their end as when they were saved.
+
+    Raises:
+        StateError: they are not. With a longer lateness, late rows would open windows that are gone, and replace their
+            results; timers that are set do not forget windows at another time.
+    """
+    if saved_ms != lateness_ms:
+        raise StateError(
+            f"{where}: windows were kept for {saved_ms} ms behind their end, and are to be kept for {lateness_ms} ms; "
+            f"keep allowed_lateness as it was, or {ANOTHER_UID}"
+        )
+
+
 def check_contents(table: StateTable | None, was_named: bool, fold: Fold | None, where: str) -> None:
     """Make sure that saved contents have the accumulators of the named aggregates, where there are such, and no others.
 

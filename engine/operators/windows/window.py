@@ -24,7 +24,7 @@ from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS, MergingWindows
-from penstock.engine.operators.windows.saved_contents import check_contents, check_places
+from penstock.engine.operators.windows.saved_contents import check_contents, check_lateness, check_places
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
     Eviction,
@@ -53,6 +53,9 @@ _LAST_TIMESTAMP: Final = ValueStateDescriptor("last-timestamp", "int64")
 """Of a window without an end, whose results carry it."""
 _SCHEMA: Final = "window-schema"
 """The table in snapshots that has the columns of the rows, where they were not known before the job ran."""
+
+_LATENESS: Final = "window-lateness"
+"""The table in snapshots that has the allowed lateness (ms), by which windows are forgotten."""
 
 _FIRED_UNTIL: Final = "window-fired-until"
 """The table in snapshots that has the time of the clock up to which windows have fired, so that none fires again."""
@@ -489,7 +492,10 @@ class WindowOperator(Operator):
         if isinstance(fold, NamedFold) and not fold.is_declared and fold.schema is not None:
             nulls = pa.table([pa.nulls(1, kind) for kind in fold.schema.types], names=fold.schema.names)
             tables[_SCHEMA] = StateTable(Redistribution.UNION, nulls)
-        if not self._is_event_time and self._fired_until != MIN_TIMESTAMP:
+        if self._is_event_time:
+            lateness = pa.table({_LATENESS: [self._plan.allowed_lateness_ms]})
+            tables[_LATENESS] = StateTable(Redistribution.BROADCAST, lateness)
+        elif self._fired_until != MIN_TIMESTAMP:
             times = pa.table({_FIRED_UNTIL: pa.array([self._fired_until], pa.int64())})
             tables[_FIRED_UNTIL] = StateTable(Redistribution.UNION, times)
         return tables
@@ -499,6 +505,10 @@ class WindowOperator(Operator):
         fired = tables.pop(_FIRED_UNTIL, None)
         if fired is not None:
             self._fired_until = max(fired.data.column(_FIRED_UNTIL).to_pylist())
+        lateness = tables.pop(_LATENESS, None)
+        if lateness is not None:
+            saved = lateness.data.column(_LATENESS)[0].as_py()
+            check_lateness(saved, self._plan.allowed_lateness_ms, self._context.where)
         columns = tables.pop(_SCHEMA, None)
         check_places(tables, self._merging is not None, self._context.where)
         check_contents(tables.get(CONTENTS), columns is not None, self._fold, self._context.where)

@@ -244,3 +244,17 @@ def test_nothing_that_was_dropped_is_kept_of_a_watermark_that_has_not_come() -> 
     running = _restored(replace(TUMBLING, allowed_lateness_ms=50), saved)
     running.advance(100)
     assert [row["total"] for row in running.take_rows()] == [1]
+
+
+@pytest.mark.parametrize(("before", "now"), [("0", "1m"), ("1m", "0")])
+def test_windows_row_by_row_keep_their_lateness(before: str, now: str) -> None:
+    def program(lateness: str) -> Any:
+        windows = spec_of(lambda s: s.window(tumbling("10ms")).allowed_lateness(lateness).reduce(lambda one, _: one))
+        return OperatorDriver(windows)
+
+    saved = program(before)
+    saved.add(("x", 12, 1))
+    saved.advance(30)
+    program(before).operator.restore(saved.snapshot())
+    with pytest.raises(StateError, match="keep allowed_lateness as it was"):
+        program(now).operator.restore(saved.snapshot())
