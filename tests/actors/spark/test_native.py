@@ -243,6 +243,26 @@ def test_programs_give_the_same_in_spark(spark: Environment, tmp_path: Path, whi
     assert seen > least
 
 
+def test_what_files_state_of_floats_loses_no_rows(spark: Environment, tmp_path: Path) -> None:
+    # The bounds of x are 2.0, whatever is NaN; and no value of y is 0.0 by its bits.
+    columns = {"k": [1, 2, 3], "x": [2.0, math.nan, 2.0], "y": [-0.0] * 3}
+    path = one_file(tmp_path, **columns)
+
+    def build(env: StreamEnvironment) -> list[CollectResult]:
+        tests = (col("x") != 2.0, ~(col("x") < 3.0), ~(col("x") == 2.0), col("y") == 0.0, col("y") >= 0.0)
+        streams = [env.from_source(FileSource.of(path)).filter(test) for test in tests]
+        return [stream.group_by("k").aggregate(n=ps.count()).collect() for stream in streams]
+
+    batch, local = spark(), StreamEnvironment(runtime="local", parallelism=2)
+    got, expected = build(batch), build(local)
+    assert natively(batch) == len(got)
+    batch.execute("in Spark", mode="batch")
+    local.execute("here")
+    found = [texts(rows) for rows in got]
+    assert found == [texts(rows) for rows in expected]
+    assert [len(rows) for rows in found] == [1, 1, 1, 3, 3]
+
+
 def sum_of(one: ps.Row, other: ps.Row) -> ps.Row:
     return {"s": one["s"], "n": one["n"] + other["n"]}
 
