@@ -132,6 +132,18 @@ def test_workers_that_are_to_leave_wait_until_jobs_have_moved(path: Path) -> Non
             assert parse_duration(words[-1], "--timeout") < 1000 * pod["terminationGracePeriodSeconds"]
 
 
+@pytest.mark.parametrize(
+    "path", [path for name, path in FILES.items() if name != "rayjob.yaml"], ids=lambda path: path.stem
+)
+def test_pods_can_be_evicted_and_of_the_fewest_one_at_a_time(path: Path) -> None:
+    found = documents(path.read_text())
+    (budget,) = (one["spec"] for one in found if one["kind"] == "PodDisruptionBudget")
+    (spec,) = clusters(found)
+    # RayCluster has no scale: with maxUnavailable, or a share, the API server refuses every eviction.
+    assert "maxUnavailable" not in budget
+    assert budget["minAvailable"] == sum(group["minReplicas"] for group in spec["workerGroupSpecs"])
+
+
 @pytest.mark.parametrize("name", RENDERED)
 def test_the_chart_gives_what_is_kept(name: str) -> None:
     helm = shutil.which("helm") or shutil.which("helm", path=str(CACHE))

@@ -52,11 +52,16 @@ def test_prometheus_asks_the_console_and_reads_the_rules_beside_it() -> None:
     assert all((FOLDER / name).is_file() for name in document["rule_files"])
 
 
-def test_prometheus_own_checker_takes_configuration_and_rules(tmp_path: Path) -> None:
+@pytest.fixture
+def promtool() -> str:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "penstock" / "deploy"
-    promtool = shutil.which("promtool") or shutil.which("promtool", path=str(cache))
-    if promtool is None:
+    found = shutil.which("promtool") or shutil.which("promtool", path=str(cache))
+    if found is None:
         pytest.skip("there is no promtool: make install-deploy-checks")
+    return found
+
+
+def test_prometheus_own_checker_takes_configuration_and_rules(tmp_path: Path, promtool: str) -> None:
     folder = shutil.copytree(FOLDER, tmp_path / "monitoring")
     # It looks for what the configuration names, the rules and the token of the console.
     (folder / "penstock-token").write_text("secret")
@@ -65,3 +70,30 @@ def test_prometheus_own_checker_takes_configuration_and_rules(tmp_path: Path) ->
     assert done.returncode == 0, done.stdout + done.stderr
     rules = sum(len(group["rules"]) for group in yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"])
     assert f"SUCCESS: {rules} rules found" in done.stdout
+
+
+def test_a_job_without_a_checkpoint_for_half_an_hour_is_told_of(tmp_path: Path, promtool: str) -> None:
+    def series(job: str, checkpoints: str) -> list[dict[str, str]]:
+        counted = f'penstock_job_checkpoints_total{{job="{job}",outcome="completed",instance="c"}}'
+        running = f'penstock_job_status_seconds{{job="{job}",status="running",instance="c"}}'
+        return [{"series": counted, "values": checkpoints}, {"series": running, "values": "0+60x60"}]
+
+    expected = {
+        "exp_labels": {"job": "stuck", "outcome": "completed", "instance": "c", "severity": "warn"},
+        "exp_annotations": {"summary": "Job stuck has completed no checkpoint for half an hour"},
+    }
+    asked = {"eval_time": "45m", "alertname": "PenstockNoCheckpoint", "exp_alerts": [expected]}
+    test = {
+        "rule_files": [str(FOLDER / "alerts.yml")],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [*series("stuck", "5x60"), *series("well", "0+6x60")],
+                "alert_rule_test": [asked],
+            }
+        ],
+    }
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test))
+    command = [promtool, "test", "rules", str(tmp_path / "test.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
