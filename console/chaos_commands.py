@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from penstock.console.cluster import connect_to_running
 from penstock.console.flows import build, load_flow
+from penstock.console.jobs import connect_to
 from penstock.console.options import Json, Traceback, output_of
+from penstock.console.output import Output
 from penstock.engine.durations import Duration, parse_duration
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
@@ -83,7 +84,7 @@ def chaos_run_command(
 
     first = random.randrange(_SEEDS) if seed is None else seed
     runs = []
-    with _target(job, duration, _Place(parallelism, address, storage)) as target:
+    with _target(job, duration, _Place(parallelism, address, storage), output) as target:
         draw = partial(target.draw, during=during)
         if kinds is not None:
             draw = partial(draw, weights=dict.fromkeys(kinds, 1.0))
@@ -151,7 +152,7 @@ class _Place:
 
 
 @contextmanager
-def _target(job: str, duration: Duration, place: _Place) -> Iterator[_Target]:
+def _target(job: str, duration: Duration, place: _Place, output: Output) -> Iterator[_Target]:
     """A job that runs, or a new one for each schedule."""
     from penstock.testing.chaos import (
         JOBS,
@@ -185,5 +186,5 @@ def _target(job: str, duration: Duration, place: _Place) -> Iterator[_Target]:
 
             yield _Target(ChaosSchedule.random, shake)
     else:
-        connect_to_running(place.address)
+        connect_to(place.address, output)
         yield _Target(ChaosSchedule.random, lambda plan: ChaosHarness(job, plan).run())

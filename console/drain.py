@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.console.cluster import connect_to_running
+from penstock.console.jobs import connect_to
 from penstock.console.options import Address, Json, Traceback, output_of
 from penstock.engine.durations import parse_duration
 
@@ -36,7 +36,7 @@ def drain_command(
     seconds = parse_duration(timeout, "--timeout") / 1000
     if (node is None) is not this_node:
         raise typer.BadParameter("name one node: --node ID, or --this-node")
-    connect_to_running(address)
+    connect_to(address, output)
     from penstock.actors.nodes import actors_on, begin_to_drain, find_node
 
     found = find_node(node)

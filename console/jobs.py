@@ -212,7 +212,12 @@ def _wanted(operators: Sequence[str], parallelism: int | None) -> ParallelismReq
     return wanted
 
 
-def _connect(address: str | None, output: Output) -> None:
+def connect_to(address: str | None, output: Output) -> None:
+    """Connect to the cluster of that address; without one, of the key `penstock.address`, else of this machine.
+
+    Raises:
+        ClusterError: there is none.
+    """
     given = gather(None, os.environ, []).over({"penstock.address": address}, "")
     known = given.values.get("penstock.address")
     with output.progress("connecting"):
@@ -227,7 +232,7 @@ def jobs_of(address: str | None, url: str | None, output: Output) -> Sequence[Jo
     """
     if url is not None:
         return Cluster(url).jobs()
-    _connect(address, output)
+    connect_to(address, output)
     from penstock.actors.registry import list_jobs
 
     return list_jobs()
@@ -242,7 +247,7 @@ def find(job: str, address: str | None, url: str | None, output: Output) -> Any:
     """
     if url is not None:
         return Cluster(url).job(job)
-    _connect(address, output)
+    connect_to(address, output)
     from penstock.actors.registry import find_job
 
     return find_job(job)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.client import Cluster
-from penstock.console.cluster import connect_to_running
-from penstock.console.jobs import find, follow_job
+from penstock.console.jobs import connect_to, find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.console.output import Output, time_text
 from penstock.engine.errors import ConfigurationError, UnknownOperatorError, nearest
@@ -116,8 +115,7 @@ def console_command(
     if offline is not None:
         _serve_offline(offline, DEFAULT_PORT if port is None else port, open_it, output)
         return
-    with output.progress("connecting"):
-        connect_to_running(address)
+    connect_to(address, output)
     from penstock.web.serve import start_server, stop_server
 
     if stop:
@@ -176,8 +174,7 @@ def why_command(
 
 
 def _reason(job: str, address: str | None, output: Output) -> Reason:
-    with output.progress("connecting"):
-        connect_to_running(address)
+    connect_to(address, output)
     from penstock.web.look import look_twice
     from penstock.web.why_slow import why_slow
 

@@ -130,16 +130,21 @@ class Cluster:
         return json.loads(self.fetch(method, path, body))
 
     def fetch(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, accept: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        accept: str = "application/json",
+        takes: float = 0.0,
     ) -> bytes:
-        """As `ask`: the bytes of the answer."""
+        """As `ask`: the bytes of the answer, to which the server takes so many seconds by itself."""
         headers = {"Accept": accept, "X-Penstock-Request": "1"}
         if self._token:
             headers["Authorization"] = f"Bearer {self._token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)  # noqa: S310 - http(s), as checked
         try:
-            with self._opener.open(request, timeout=self._timeout) as answer:
+            with self._opener.open(request, timeout=self._timeout + takes) as answer:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as error:
@@ -271,7 +276,8 @@ class RemoteJob:
         from penstock.engine.task.tap import SEEN, TappedRows
 
         query = urlencode({"rows": rows, "seconds": math.ceil(seconds), "side": side})
-        content = self._cluster.fetch("GET", f"/v1{self._path}/tail/{quote(operator, safe='')}?{query}", accept=_ARROW)
+        path = f"/v1{self._path}/tail/{quote(operator, safe='')}?{query}"
+        content = self._cluster.fetch("GET", path, accept=_ARROW, takes=seconds)
         table = pa.ipc.open_stream(content).read_all()
         return TappedRows(table.replace_schema_metadata(None), int(table.schema.metadata[SEEN]))
 

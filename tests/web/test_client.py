@@ -7,6 +7,8 @@ import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
+from urllib.request import OpenerDirector
 
 import pytest
 
@@ -66,6 +68,18 @@ def test_the_last_rows_of_a_stream_are_looked_at(server: Server, capsys: pytest.
         ["0", "5", "***"],
         ["1", "7", "***"],
     ]
+
+
+def test_a_long_look_is_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(opener: OpenerDirector, request: Any, data: None = None, timeout: float = 0.0) -> Any:
+        waits.append(timeout)
+        return opens(opener, request, data, timeout)
+
+    waits: list[float] = []
+    opens = OpenerDirector.open
+    monkeypatch.setattr(OpenerDirector, "open", opened)
+    Cluster(server.url).job("orders").tail("totals", seconds=60)
+    assert waits[-1] > 60
 
 
 def test_state_is_asked_for(server: Server, cluster: FakeCluster) -> None:

@@ -147,6 +147,7 @@ class ChaosHarness:
         self._stopped: list[threading.Thread] = []
         self._interrupted = threading.Event()
         self._info: JobInfo | None = None
+        self._answers = False
         self._elsewhere: Elsewhere = {}
         self._started = 0.0
         self._last_fault = 0.0
@@ -237,6 +238,7 @@ class ChaosHarness:
     def _look(self) -> None:
         if self._handle is not None and self._handle.ended:
             return
+        self._answers = False
         try:
             self._info = self._control.info()
         except WorkerLostError:
@@ -245,6 +247,7 @@ class ChaosHarness:
             return
         except PenstockError:
             return
+        self._answers = True
         if self._info.checkpoints is not None and self._info.checkpoints.latest_url is not None:
             self._run.log = split_url(self._info.checkpoints.latest_url)[0]
         self._recoveries.see(self._info, time.monotonic())
@@ -449,6 +452,9 @@ class ChaosHarness:
         for asking in self._asking:
             # A job that has ended meanwhile answers all the same, or its manager is gone, which is an answer too.
             asking.join(max(0.0, deadline - time.monotonic()))
+        # What has failed again meanwhile, or has not run once, has not got over it.
+        self._look()
+        self._wait_for(lambda: self._runs, max(0.0, deadline - time.monotonic()))
 
     @property
     def _is_disturbed(self) -> bool:
@@ -462,7 +468,12 @@ class ChaosHarness:
         for record in self._run.fired:
             if record.outcome == NOT_RECOVERED and time.monotonic() > record.until:
                 record.outcome = HARMLESS
-        return self._status is JobStatus.RUNNING and all(r.outcome != NOT_RECOVERED for r in self._run.fired)
+        return self._runs and all(r.outcome != NOT_RECOVERED for r in self._run.fired)
+
+    @property
+    def _runs(self) -> bool:
+        """Whether the job has just said so: what its manager said before that was lost counts for nothing."""
+        return self._answers and self._status is JobStatus.RUNNING
 
     def _has_output(self) -> bool:
         self._recoveries.explain(self._run.faults)
@@ -492,6 +503,9 @@ class ChaosHarness:
         run.status = status.value if status is not None else "unknown"
         if status in (JobStatus.FAILED, JobStatus.CANCELLED):
             run.problems.append(f"the job {run.status}: {self._info.error if self._info else ''}")
+        elif not (self._ended or self._runs or run.problems or self._status is JobStatus.FINISHED):
+            seen = f"is {run.status}" if self._answers else "does not answer"
+            run.problems.append(f"the job {seen}, and has not come to run within {self._patience:g} s")
 
 
 def _check_matched(info: JobInfo, choices: Sequence[SubtaskChoice]) -> None:

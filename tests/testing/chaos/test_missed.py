@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from penstock.actors.registry import JobControl
+from penstock.engine.errors import WorkerLostError
 from penstock.engine.job.info import JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.testing.chaos import (
@@ -17,7 +20,9 @@ from penstock.testing.chaos import (
     KillSubtask,
     ScheduledFault,
     SubtaskChoice,
+    TakeSavepoint,
 )
+from penstock.testing.chaos.report import DONE
 from penstock.testing.chaos.schedule import Fault
 
 UID_THAT_NOBODY_HAS = KillSubtask((SubtaskChoice("frauds", 0),))
@@ -36,8 +41,8 @@ class Running(JobControl):
         return JobInfo("payments-1", "payments", self.status, 1, 1, manager_pid=1, tasks=(task,))
 
 
-def run_of(*faults: ScheduledFault, monkeypatch: Any, seed: int | None = None) -> ChaosRun:
-    monkeypatch.setattr("penstock.testing.chaos.harness.find_job", lambda name: Running())
+def run_of(*faults: ScheduledFault, monkeypatch: Any, seed: int | None = None, job: Running | None = None) -> ChaosRun:
+    monkeypatch.setattr("penstock.testing.chaos.harness.find_job", lambda name: job or Running())
     monkeypatch.setattr("penstock.testing.chaos.harness.processes_elsewhere", dict)
     return ChaosHarness("payments", ChaosSchedule(faults, seed), patience="100ms").run()
 
@@ -77,3 +82,36 @@ def test_a_schedule_that_names_no_fault_has_missed_none(monkeypatch: Any) -> Non
 def test_random_faults_are_optional() -> None:
     assert all(one.optional for one in ChaosSchedule.random(1).faults)
     assert not ScheduledFault(AfterFault(1), KillStandby()).optional
+
+
+class Falling(Running):
+    """A job that runs until a savepoint is taken, and never again."""
+
+    def savepoint(self, directory: str | None = None) -> str:
+        self.status = JobStatus.RESTARTING
+        return "file:///savepoint"
+
+
+class Vanishing(Running):
+    """A job whose manager is not there any more when a savepoint was taken, and ran when it was asked last."""
+
+    def savepoint(self, directory: str | None = None) -> str:
+        self.status = JobStatus.FAILED
+        return "file:///savepoint"
+
+    def info(self) -> JobInfo:
+        if self.status is JobStatus.FAILED:
+            raise WorkerLostError("its manager has gone")
+        return super().info()
+
+
+@pytest.mark.parametrize(
+    ("job", "violation"),
+    [
+        (Falling(), "the job is restarting, and has not come to run within 0.1 s"),
+        (Vanishing(), "the job does not answer, and has not come to run within 0.1 s"),
+    ],
+)
+def test_a_job_that_does_not_run_in_the_end_has_not_got_over_it(job: Running, violation: str, monkeypatch: Any) -> None:
+    run = run_of(at_once(TakeSavepoint()), monkeypatch=monkeypatch, job=job)
+    assert (run.faults[0].outcome, run.violations) == (DONE, [violation])
