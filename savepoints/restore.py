@@ -129,7 +129,7 @@ def _check_fits(graph: PhysicalGraph, checkpoint: CompletedCheckpoint, location:
             "keyed state is kept by key groups, as many as max_parallelism, and cannot be divided otherwise; set "
             f"max_parallelism={checkpoint.max_parallelism} (parallelism may be anything up to that)"
         )
-    exchanges = {exchange.uid for task in graph.tasks for exchange in task.outputs}
+    exchanges = {uid for task in graph.tasks for uid in _ways_of(task)}
     under_way = {in_flight_origin(rows.exchange)[0] for handle in checkpoint.subtasks for rows in handle.in_flight}
     lost = sorted(under_way - exchanges)
     if lost:
@@ -361,7 +361,7 @@ def _feeding(graph: PhysicalGraph, task: int) -> set[int]:
 
 
 def _load_in_flight(to: _Share, task: TaskPlan, checkpoint: CompletedCheckpoint) -> dict[str, list[Batch]]:
-    exchanges = {exchange.uid for exchange in task.outputs}
+    exchanges = _ways_of(task)
     parts = []
     # Receivers first: what had arrived goes before what had not been sent.
     for handle in sorted(checkpoint.subtasks, key=lambda one: one.task, reverse=True):
@@ -372,6 +372,11 @@ def _load_in_flight(to: _Share, task: TaskPlan, checkpoint: CompletedCheckpoint)
                 part[rows.exchange] = decode_batches(read_file(to.blobs, rows.file), rows.file, to.blobs.url)
         parts.append(part)
     return share_in_flight(parts, to.subtask, to.parallelism)
+
+
+def _ways_of(task: TaskPlan) -> set[str]:
+    """The uids of the exchanges that leave a task, or would if operators that are one task were two."""
+    return {exchange.uid for exchange in task.outputs} | task.calls.keys()
 
 
 def _load_operator(to: _Share, old: Sequence[_Old], before: TakenState | None) -> OperatorSnapshot:

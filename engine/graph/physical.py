@@ -135,6 +135,20 @@ class TaskPlan:
         return [*source, *(operator.uid for operator in self.operators)]
 
     @property
+    def calls(self) -> dict[str, int]:
+        """By the uids of the exchanges that would be there, the numbers of the operators that are called instead."""
+        ways: list[tuple[str, str | None, tuple[int, ...]]] = []
+        if self.source is not None:
+            ways.append((self.source.uid, None, self.source.chained))
+        for one in self.operators:
+            ways += [(one.uid, None, one.chained), *((one.uid, side.tag, side.chained) for side in one.sides)]
+        return {
+            _exchange_uid(sender, tag, self.operators[number].uid): number
+            for sender, tag, numbers in ways
+            for number in numbers
+        }
+
+    @property
     def sinks(self) -> list[Sink]:
         """Those that its operators write to."""
         sinks = [operator.spec.traits.sink for operator in self.operators]
@@ -266,6 +280,11 @@ class PhysicalGraph:
             return range(1)
         downstream = self.task(exchange.downstream).parallelism
         return exchange.partitioner.targets(subtask, task.parallelism, downstream)
+
+
+def _exchange_uid(sender: str, tag: str | None, receiver: str, input_index: int = 0) -> str:
+    """What an exchange between two operators is known by; `tag`: of the side output that it carries."""
+    return f"{sender}{'' if tag is None else f'[{tag}]'}->{receiver}#{input_index}"
 
 
 def _identity(run: str, uid: str) -> str:
@@ -525,8 +544,7 @@ class _TaskBuilder:
 
     def _exchange(self, head: Node, consumer: Node, edge: Edge) -> Exchange:
         upstream = self._task_ids[head.id]
-        tag = "" if edge.tag is None else f"[{edge.tag}]"
-        uid = f"{uid_of(self._graph[edge.source])}{tag}->{uid_of(consumer)}#{edge.input_index}"
+        uid = _exchange_uid(uid_of(self._graph[edge.source]), edge.tag, uid_of(consumer), edge.input_index)
         if isinstance(consumer.role, Results):
             return Exchange(upstream, None, Forward(), 0, consumer.where, consumer.id, uid)
         partitioner = self._partitioner(consumer, edge)

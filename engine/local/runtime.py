@@ -136,9 +136,7 @@ class LocalJob(JobHandle):
         while results:
             self._handle(results.popleft())
         if self._seen != self._brain.attempts.number:
-            self._seen = self._brain.attempts.number
-            for place, (attempt, restored) in self._brain.attempts.deployed.items():
-                self._follow(place, attempt, restored)
+            self._follow_newest()
         shown, self._shown = self._shown, []
         if not self._holds_back:
             return shown
@@ -158,6 +156,16 @@ class LocalJob(JobHandle):
             else:
                 # What is only printed need not wait until no failure can take it back.
                 self._shown.append((sent.result, tagged[1]))
+
+    def _follow_newest(self) -> None:
+        """There is another attempt: follow the subtasks that run now."""
+        attempts = self._brain.attempts
+        self._seen = attempts.number
+        for place, (attempt, restored) in attempts.deployed.items():
+            self._follow(place, attempt, restored)
+        # Of those that a rescale has left out, others send the rows again.
+        for place in self._senders.keys() - attempts.deployed.keys():
+            self._follow(place, attempts.number, attempts.restored)
 
     def _follow(self, place: Place, attempt: int, restored: int) -> None:
         """A subtask runs this attempt: what it had sent before, and will send again, is dropped."""

@@ -82,6 +82,7 @@ def build_task(
         taps |= {(operator.uid, tag): side for tag, side in sides.items()}
         taps[operator.uid, MAIN] = links[number].output
     chain = [links[number] for number in range(len(task.operators))]
+    router = Router(edges, {uid: links[number] for uid, number in task.calls.items()})
     info = _info(graph, task, subtask)
     pace = pace_of(graph.config)
     # With one credit, what must not wait could not follow what waits.
@@ -91,7 +92,7 @@ def build_task(
         assert gate is not None, "only sources do without an input gate"
         entry = GuardedEntry(chain[0], f"operator {task.operators[0].name!r}, subtask {subtask}")
         gate.let_overtake(_overtakable_channels(graph, task, subtask))
-        return Task(gate, entry, chain, Router(edges), clock, counted, info, pace, gate=gate, outputs=taps, rest=rest)
+        return Task(gate, entry, chain, router, clock, counted, info, pace, gate=gate, outputs=taps, rest=rest)
     counters = OperatorMetrics()
     counted.operators.insert(0, (task.source.name, counters))
     emitted = CountingCollector(behind(task.source.chained, task.source.outputs), counters)
@@ -99,9 +100,7 @@ def build_task(
     context = OperatorContext(task.source.name, subtask, task.parallelism, clock, counters, graph.config)
     head = _source_head(task.source, context, alignment)
     source_entry = SourceEntry(emitted)
-    return Task(
-        head, source_entry, chain, Router(edges), clock, counted, info, pace, source=head, outputs=taps, rest=rest
-    )
+    return Task(head, source_entry, chain, router, clock, counted, info, pace, source=head, outputs=taps, rest=rest)
 
 
 def pace_of(config: JobConfig) -> Pace:

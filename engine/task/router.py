@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from penstock.engine.clock import Clock
@@ -25,6 +26,7 @@ from penstock.engine.errors import RestoreError
 from penstock.engine.exchange.outputs import ChannelBuffer
 from penstock.engine.exchange.partitioners import Splitter
 from penstock.engine.metrics import ChannelStatistics, OutputStatistics
+from penstock.engine.operators.base import Collector
 
 _MOST_HELD_ROWS: Final = 65_536
 """So many rows may be kept back for an edge before the task takes no more input."""
@@ -147,10 +149,16 @@ class RouterEdge:
 
 
 class Router:
-    """All outgoing edges of one task."""
+    """All outgoing edges of one task.
 
-    def __init__(self, edges: Sequence[RouterEdge]) -> None:
+    Args:
+        edges: these.
+        calls: the operators of the task that are called, by the uids of exchanges that might lead to them instead.
+    """
+
+    def __init__(self, edges: Sequence[RouterEdge], calls: Mapping[str, Collector] = MappingProxyType({})) -> None:
         self._edges = edges
+        self._calls = calls
         self._buffers = [buffer for edge in edges for buffer in edge.buffers]
 
     @property
@@ -275,11 +283,17 @@ class Router:
     def resend(self, in_flight: Mapping[str, Sequence[Batch]]) -> None:
         """Emit the rows that were under way, by exchange, when a checkpoint was taken.
 
+        Who was behind an exchange may be in this task now, at another parallelism, and takes them at once.
+
         Raises:
             RestoreError: no such exchange leaves this task, or it cannot take them.
         """
         edges = {edge.uid: edge for edge in self._edges}
         for uid, batches in in_flight.items():
+            if uid in self._calls:
+                for batch in batches:
+                    self._calls[uid].collect(batch)
+                continue
             if uid not in edges:
                 raise RestoreError(
                     f"the checkpoint holds rows that were under way on {uid!r}, which this program does not have; take "

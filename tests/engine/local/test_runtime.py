@@ -17,6 +17,7 @@ from penstock.engine.clock import ManualClock
 from penstock.engine.connectors import ConnectorContext, SinkWriter, Wait
 from penstock.engine.elements import Batch
 from penstock.engine.errors import JobCancelledError, JobFailedError, RecordError, SubtaskError, UserCodeError
+from penstock.engine.functions import Context, OutputTag, ProcessFunction, Rows
 from penstock.engine.job.status import JobStatus
 from penstock.engine.windows.assigners import tumbling
 from penstock.environment import StreamEnvironment
@@ -425,3 +426,34 @@ def test_a_local_job_says_how_it_stands(tmp_path: Path) -> None:
     job.wait()
     ended = job.info()
     assert (ended.status, ended.restarts, ended.restart_history[0].kind) == (JobStatus.FINISHED, 1, "failure")
+
+
+# Rescales
+
+
+ODD = OutputTag("odd")
+
+
+class Split(ProcessFunction):
+    """Odd numbers go another way."""
+
+    def process_element(self, row: Row, ctx: Context) -> Rows:
+        if row["x"] % 2:
+            ctx.output(ODD, row)
+        else:
+            yield row
+
+
+@pytest.mark.parametrize("mode", ["exactly-once", "unaligned"])
+def test_a_rescale_that_brings_operators_together_in_a_task_gives_each_row_once(mode: Any, tmp_path: Path) -> None:
+    for seed in range(3):
+        storage = checkpoints("10m", str(tmp_path), mode=mode)
+        env = local_environment(3, seed, checkpoints=storage, max_batch_rows=2, buffer_timeout="0s")
+        split = env.from_collection(values(200)).process(Split()).set_parallelism(1)
+        odd = split.get_side_output(ODD).map(lambda row: row)
+        rows = odd.union(split.map(lambda row: row)).collect()
+        job = env.submit()
+        for _ in range(20):
+            job.pump(0.001)
+        job.rescale(1)
+        assert in_order(list(rows)) == in_order(values(200))
