@@ -209,13 +209,14 @@ def standing_rows(parts: Sequence[pa.Table], identity: Sequence[str], expiry: Ex
 
     Args:
         parts: complete rows first, then changes; one that lacks `DELETED` deletes nothing.
-        identity: the columns that tell rows apart; nulls are equal.
+        identity: the columns that tell rows apart; nulls are equal. None of them: there are no changes, and a column
+            named `DELETED` is one of the rows' own.
         expiry: rows to leave out.
 
     Returns:
         rows without `DELETED`, in the order of their last change.
     """
-    deletes = any(DELETED in part.column_names for part in parts)
+    deletes = bool(identity) and any(DELETED in part.column_names for part in parts)
     if deletes:
         parts = [part if DELETED in part.column_names else _none_marked(part, DELETED) for part in parts]
     merged = parts[0] if len(parts) == 1 else pa.concat_tables(parts, promote_options="default")

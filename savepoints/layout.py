@@ -20,7 +20,6 @@ from penstock.engine.operators.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
 from penstock.engine.operators.sink import CHECKPOINT, COMMITTABLES, WRITER
 from penstock.engine.operators.windows.group_watermarks import GROUP_WATERMARKS
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
-from penstock.engine.state.capture import DELETED
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VALUE, StateTables
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -162,9 +161,9 @@ def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> La
     Args:
         name: the state's.
         redistribution: how it is shared out.
-        sample: some of its rows as they are stored; of keyed state, all belong to windows or none does.
+        sample: some of its rows, without marks of changes; of keyed state, all belong to windows or none does.
     """
-    fields = [field for field in sample.schema if field.name not in (KEY_GROUP, DELETED)]
+    fields = [field for field in sample.schema if field.name != KEY_GROUP]
     names = [field.name for field in fields]
     kind, keys = _kind_and_keys(name, redistribution, pa.schema(fields))
     hidden: set[str] = set()

@@ -298,10 +298,10 @@ class SavedState:
         if self._layout is None:
             segments = [segment for part in self._parts for segment in part.table.segments]
             held = sorted((s for s in segments if s.rows), key=lambda s: s.file.length) or segments[:1]
-            sample = self._read(held[0]) if held else pa.table({})
+            sample = self._unmarked(self._read(held[0])) if held else pa.table({})
             if any(pa.types.is_null(kind) for kind in sample.schema.types):
                 # A column had nothing but nulls so far in some segments, and got its type in others.
-                sample = merge_rows([self._read(segment).slice(0, 1) for segment in held], ())
+                sample = merge_rows([self._unmarked(self._read(segment).slice(0, 1)) for segment in held], ())
             self._layout = layout_of(self.stored_name, self.redistribution, sample)
         return self._layout
 
@@ -326,10 +326,13 @@ class SavedState:
 
     def _conformed(self, table: pa.Table) -> pa.Table:
         """The rows with the columns of all: some may have had nothing but nulls in these segments."""
-        if DELETED in table.column_names:
-            table = table.drop_columns(DELETED)
         empty = self._empty()
         return table if table.schema == empty.schema else pa.concat_tables([empty, table], promote_options="default")
+
+    def _unmarked(self, table: pa.Table) -> pa.Table:
+        """The rows of a segment without what says which of them are gone, where its rows are changes."""
+        marks = [DELETED] if self._parts[0].table.identity and DELETED in table.column_names else []
+        return table.drop_columns(marks)
 
     def _joined(self, tables: Iterable[pa.Table]) -> pa.Table:
         held = [table for table in tables if table.num_rows]

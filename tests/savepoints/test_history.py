@@ -58,3 +58,8 @@ def test_merged_changes_do_what_the_changes_do(
 def test_rows_that_have_died_are_left_out_where_no_other_row_could_stand_for_them() -> None:
     changes = _changes([(1, 3, False), (2, 7, False)])
     assert merge_changes([changes], ["k", "at"], Expiry("at", 5)).column("k").to_pylist() == [2]
+
+
+def test_where_nothing_tells_rows_apart_a_column_with_the_name_of_the_mark_is_theirs() -> None:
+    rows = pa.table({"__key_group": pa.array([1, 0], pa.int32()), "__deleted": [True, False]})
+    assert merge_rows([rows, rows.slice(0, 1)], ()).column("__deleted").to_pylist() == [False, True, True]

@@ -20,7 +20,7 @@ from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
 from penstock.engine.operators.changelog.stored_rows import StoredStates
-from penstock.engine.operators.changelog.stored_tables import flat_table
+from penstock.engine.operators.changelog.stored_tables import flat_table, saved_names, with_own_names
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.keys.groups import key_groups
@@ -168,19 +168,19 @@ class RowState:
     ) -> TableCapture:
         taken = self.rows.taken(slots)
         touched = self.rows.touched(slots) if self.layout.ttl_ms is not None else None
-        keys = self.layout.keys
+        keys = pa.schema(list(zip(saved_names(self.layout.keys.names), self.layout.keys.types, strict=True)))
 
         def table() -> pa.Table:
-            made = taken()
+            made = _saved(taken())
             if touched is not None:
                 made = made.append_column(TOUCHED, pa.array(touched))
             if gone is not None:
                 made = made.append_column(DELETED, pa.array(np.zeros(len(made), np.bool_)))
-                dead = gone.append_column(DELETED, pa.array(np.ones(len(gone), np.bool_)))
+                dead = _saved(gone).append_column(DELETED, pa.array(np.ones(len(gone), np.bool_)))
                 made = pa.concat_tables([made, dead], promote_options="default")
             return with_key_groups(made, keys, max_parallelism)
 
-        return TableCapture(Redistribution.KEYED, table, own, gone is not None)
+        return TableCapture(Redistribution.KEYED, table, tuple(saved_names(own)), gone is not None)
 
     def restore(self, table: pa.Table, now: int) -> None:
         """Hold the rows of a flat table too.
@@ -191,7 +191,7 @@ class RowState:
         """
         self.number_behind(table)
         layout = self.layout
-        for part in parts_of(table.combine_chunks()):
+        for part in parts_of(with_own_names(table, layout).combine_chunks()):
             for rows in part.to_batches():
                 own = [[rows.column(name) for name in schema.names] for schema in (layout.keys, layout.identity)]
                 slots, _ = self.rows.add(*own)
@@ -283,6 +283,10 @@ class RowStates:
         """Release files and folders."""
         if self._stored is not None:
             self._stored.close()
+
+
+def _saved(table: pa.Table) -> pa.Table:
+    return table.rename_columns(saved_names(table.column_names))
 
 
 def with_key_groups(table: pa.Table, keys: pa.Schema, max_parallelism: int) -> pa.Table:

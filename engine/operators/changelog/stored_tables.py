@@ -14,6 +14,7 @@ from penstock.engine.columns import numbers_type, with_numbers
 from penstock.engine.errors import StateError
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.rows import batch_rows
+from penstock.engine.state.capture import DELETED
 from penstock.engine.state.keys.identity import coded, coded_columns
 from penstock.engine.state.rocksdb.codec import pack
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable
@@ -21,6 +22,8 @@ from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VAL
 
 KEY: Final = "key_{}"
 """Names of key columns in RocksDB, which hold the codes of the keys."""
+_OWN_DELETED: Final = f"column {DELETED}"
+"""Stands in saved tables for a column of that name, such as Debezium gives: there it marks rows that are gone."""
 
 
 def key_schema(layout: RowsLayout) -> pa.Schema:
@@ -43,6 +46,18 @@ def map_keys(identity: Sequence[pa.Array], count: int) -> list[bytes]:
     return [pack(list(row)) for row in row_tuples([with_numbers(column) for column in identity], count)]
 
 
+def saved_names(names: Sequence[str]) -> list[str]:
+    """The names that columns of rows have in saved tables."""
+    return [_OWN_DELETED if name == DELETED else name for name in names]
+
+
+def with_own_names(table: pa.Table, layout: RowsLayout) -> pa.Table:
+    """A saved table of a state with its columns named as in the layout."""
+    if DELETED not in layout.schema.names:
+        return table
+    return table.rename_columns([DELETED if name == _OWN_DELETED else name for name in table.column_names])
+
+
 def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
     """The rows of a saved state with a column for each of the layout's, and `__touched` where it was saved.
 
@@ -56,7 +71,7 @@ def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
         table = pa.table(
             {name: (table if name in beside else rows).column(name) for name in [*beside, *rows.column_names]}
         )
-    table = _with_times(table, layout.schema)
+    table = _with_times(with_own_names(table, layout), layout.schema)
     expected = layout.schema
     came = pa.schema([field for field in table.schema if field.name not in (KEY_GROUP, TOUCHED)])
     if came.names != expected.names or came.types != expected.types:
