@@ -180,6 +180,9 @@ class GroupAggregate(Operator):
         search = state.rows.search(keys)
         found = search.slots
         had = found >= 0
+        if not had.all():
+            known = _behind_the_first(of, signs, had)
+            rows, signs, of = rows.filter(pa.array(known)), signs[known], of[known]
         before = np.zeros(len(found), np.int64)
         before[had] = state.rows.numbers(found[had], _ROWS)
         after = before.copy()
@@ -247,6 +250,15 @@ class GroupAggregate(Operator):
 
     def close(self) -> None:
         self._states.close()
+
+
+def _behind_the_first(of: Int64s, signs: Int64s, had: Mask) -> Mask:
+    """The rows that count: of groups that are not there, none that goes before one has come."""
+    places = np.arange(len(of))
+    first = np.where(had, 0, len(of))
+    np.minimum.at(first, of[signs > 0], places[signs > 0])
+    behind: Mask = places >= first[of]
+    return behind
 
 
 @dataclass(frozen=True, slots=True)

@@ -234,6 +234,19 @@ def test_a_group_is_forgotten_when_its_time_to_live_is_over() -> None:
     assert aggregate.send([("+I", row("a", 1))]) == [("-U", ("a", 2, 2)), ("+U", ("a", 3, 3))]
 
 
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_what_comes_to_a_group_that_was_forgotten_counts_wherever_batches_are_cut(cut: int) -> None:
+    aggregate = job(calls=[AggregateCall("count", "n", INT), AggregateCall("sum", "s", INT, "v")], ttl_ms=100)
+    row = lambda v: ("a", v, None, None, None, None)  # noqa: E731
+    aggregate.send([("+I", row(5)), ("+I", row(8))])
+    aggregate.clock.advance(0.1)
+    changes = [("-U", row(5)), ("+U", row(6)), ("-U", row(6)), ("+U", row(7)), ("+I", row(1))]
+    aggregate.materialised = Materialised([0])
+    aggregate.send(changes[:cut])
+    aggregate.send(changes[cut:])
+    assert aggregate.materialised.rows == [("a", 2, 8)]
+
+
 def test_other_aggregates_do_not_take_the_state() -> None:
     aggregate = job(calls=[AggregateCall("count", "n", INT)])
     aggregate.send([("+I", ("a", 1, None, None, None, None))])
