@@ -147,7 +147,7 @@ class Over(Operator):
         if self._spec.time is OverTime.PROCESSING:
             rows = conformed(batch.data, self._input)
             now = self._context.clock.now_ms()
-            self._forget(now)
+            self._forget(now - 1)
             out.collect(Batch(self._results(rows, np.full(rows.num_rows, now)), batch.timestamps))
             return
         rows, times = on_time(batch, self._input, self._watermark, self._context)

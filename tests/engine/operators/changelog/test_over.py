@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.frames import OverCall
-from penstock.engine.operators.changelog.over import FrameUnit, OverSpec
+from penstock.engine.operators.changelog.over import FrameUnit, OverSpec, OverTime
 from tests.draws import drawn
 from tests.engine.operators.changelog.jobs import ChangelogJob, Row
 from tests.engine.operators.changelog.oracle import query
@@ -161,4 +161,15 @@ def test_sums_of_decimals_are_exact_to_the_last_of_their_digits() -> None:
     over.send([("+I", ("a", large)), ("+I", ("a", small))], times=[1, 2])
     over.advance(MAX_TIMESTAMP)
     assert [row[2] for _, row in over.log] == [large, Decimal("123456789012345678901234567890123456.79")]
+    over.close()
+
+
+def test_a_range_of_processing_time_goes_back_to_rows_of_its_first_millisecond() -> None:
+    spec = OverSpec(SCHEMA, ("k",), FrameUnit.RANGE, 1000, (OverCall("count", "n", INT),), time=OverTime.PROCESSING)
+    over, row = ChangelogJob(spec, [SCHEMA]), ("a", 1, None, None, None)
+    assert over.send([("+I", row)]) == [("+I", (*row, 1))]
+    over.clock.advance(1)
+    assert over.send([("+I", row)]) == [("+I", (*row, 2))]
+    over.clock.advance(0.001)
+    assert over.send([("+I", row)]) == [("+I", (*row, 2))]
     over.close()
