@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, UserCodeError
-from penstock.testing.harness import Harness, Input, Timer
+from penstock.engine.errors import ConfigurationError, GraphError, RecordError, RestoreError, StateError, UserCodeError
+from penstock.testing.harness import Harness, HarnessSnapshot, Input, Timer
 from tests.draws import drawn
 
 CLICKS = Input({"user": "string", "at": "int64"}, event_time="at")
@@ -96,6 +96,23 @@ def test_a_snapshot_is_restored_into_as_many_subtasks_as_there_are_now() -> None
             timers += harness.timers()
     assert found == dict.fromkeys("abcdefgh", 1)
     assert sorted(map(repr, timers)) == sorted(map(repr, before))
+
+
+def test_state_that_the_program_has_no_operator_for_is_refused_as_a_job_would_be() -> None:
+    def named(uid: str) -> Any:
+        return lambda stream: stream.key_by("user").aggregate(n=ps.count()).uid(uid)
+
+    with Harness(named("visits"), CLICKS) as harness:
+        empty = harness.snapshot()
+        harness.push({"user": "ann", "at": 5})
+        saved = harness.snapshot()
+    refused = pytest.raises(RestoreError, match=r"holds state of 'visits' \(did you mean 'visit'\?\)")
+    with refused, Harness(named("visit"), CLICKS, restore=saved):
+        pass
+    for restored in (empty, HarnessSnapshot({})):
+        with Harness(named("visit"), CLICKS, restore=restored) as harness:
+            harness.push({"user": "ann", "at": 6})
+            assert harness.take() == [{"user": "ann", "n": 1}]
 
 
 def test_rows_of_another_subtask_and_null_keys_are_refused() -> None:

@@ -29,7 +29,15 @@ from penstock.engine.graph.logical import live_part
 from penstock.engine.rows import RowConverter, batch_rows
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.snapshot import OperatorSnapshot
-from penstock.testing.harness.states import HarnessSnapshot, Timer, captured, shared, state_of, timers_of
+from penstock.testing.harness.states import (
+    HarnessSnapshot,
+    Timer,
+    captured,
+    check_restored,
+    shared,
+    state_of,
+    timers_of,
+)
 from penstock.testing.harness.wiring import Kept, Place, Wiring
 
 _NO_STATE = HarnessSnapshot({})
@@ -68,6 +76,7 @@ class Harness:
 
     Raises:
         GraphError: the program cannot be built.
+        RestoreError: a snapshot holds state of an operator that the program does not have.
         UserCodeError: a function's `open` raised.
 
     Example:
@@ -105,6 +114,7 @@ class Harness:
         if len(self._wiring.inputs) != len(self._inputs):
             raise GraphError("Harness: the program does not use all of its inputs; leave those out that it does not")
         snapshots = [restore] if isinstance(restore, HarnessSnapshot) else list(restore)
+        check_restored(snapshots, list(self._wiring.links))
 
         def share(name: str) -> OperatorSnapshot | None:
             return shared(snapshots, name, subtask, parallelism, settings.max_parallelism)

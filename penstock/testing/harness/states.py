@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.elements import SnapshotKind
-from penstock.engine.errors import StateError, nearest
+from penstock.engine.errors import RestoreError, StateError, nearest
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable, by_group, share
@@ -58,6 +58,22 @@ def captured(operator: Operator, number: int) -> OperatorSnapshot:
         ordered = by_group(rows) if KEY_GROUP in rows.column_names else rows
         tables[name] = StateTable(table.redistribution, ordered)
     return OperatorSnapshot(tables, capture.watermark)
+
+
+def check_restored(snapshots: Sequence[HarnessSnapshot], known: Sequence[str]) -> None:
+    """A program that is restored has all operators with state, as a job must have that resumes from a savepoint.
+
+    Raises:
+        RestoreError: it lacks one.
+    """
+    for snapshot in snapshots:
+        for name, operator in snapshot.operators.items():
+            if name not in known and any(table.data.num_rows for table in operator.tables.values()):
+                raise RestoreError(
+                    f"Harness: the snapshot holds state of {name!r}{nearest(name, known)}, which the program does not "
+                    f"have; it has {', '.join(map(repr, known))}. A job would be refused: give the operator the uid "
+                    "that it had, .uid(...), or restore HarnessSnapshot({...}) without it"
+                )
 
 
 def shared(
