@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Final
 
 from penstock.engine.autoscaler.evaluation import JobFigures, TaskFigures, evaluate
-from penstock.engine.autoscaler.readings import JobReading
+from penstock.engine.autoscaler.readings import JobReading, TaskReading
 from penstock.engine.autoscaler.report import (
     DRY_RUN,
     HELD_BACK,
@@ -194,7 +194,7 @@ class Autoscaler:
         task = advice.figures.task
         key = task.uids[0]
         self._remember(key, advice, since)
-        if {*task.uids, *task.operators, task.name} & set(self._config.excluded):
+        if self._is_excluded(task):
             return _kept(advice, "excluded")
         if advice.change < 0:
             return self._fewer_in_time(advice, at)
@@ -206,6 +206,9 @@ class Autoscaler:
             why = f"{up.before} -> {up.after} subtasks made it no faster; something else holds it up"
             return replace(_kept(advice, why), is_stuck=True)
         return advice
+
+    def _is_excluded(self, task: TaskReading) -> bool:
+        return bool({*task.uids, *task.operators, task.name} & set(self._config.excluded))
 
     def _is_ineffective(self, advice: Advice, up: _ScaleUp) -> bool:
         hoped = up.true_rate * (up.after / up.before - 1)
@@ -274,12 +277,19 @@ class Autoscaler:
         return [one if one.wanted <= room else _shortened(one, room) for one in advised]
 
     def _with_ties(self, advised: Sequence[Advice]) -> Sequence[Advice]:
-        """Tasks that must have one parallelism get the highest that is wanted for any of them."""
-        wanted = {one.figures.task.id: one.wanted for one in advised}
+        """Tasks that must have one parallelism get the highest that is wanted for any of them and that all can have.
+
+        They stay as they are where one of them is left alone.
+        """
+        by_task = {one.figures.task.id: one for one in advised}
         tied = []
         for one in advised:
             task = one.figures.task
-            most = max(wanted[other] for other in task.tied if other in wanted)
+            together = [by_task[other] for other in task.tied if other in by_task]
+            limit = max(task.parallelism, min(other.figures.task.most for other in together))
+            most = min(limit, max(other.wanted for other in together))
+            if any(self._is_excluded(other.figures.task) for other in together):
+                most = task.parallelism
             if most == one.wanted:
                 tied.append(one)
             else:

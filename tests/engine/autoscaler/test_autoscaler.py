@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -264,14 +264,35 @@ def test_a_refusal_is_kept_and_the_job_is_asked_again_later() -> None:
     assert workload.now > 180
 
 
-def test_tasks_tied_by_forward_get_the_highest_of_what_they_need() -> None:
+def asked_of_ties(autoscaler: Autoscaler, looks: int = 100, **of_sink: Any) -> Mapping[str, int] | None:
+    """What is asked for first of a job whose window and sink are tied by forward."""
     workload = job(steady(3500))
-    autoscaler = Autoscaler(AutoscalerConfig(enabled=True))
-    wanted = None
-    while wanted is None:
+    for _ in range(looks):
         workload._flow()
         reading = workload.reading()
-        tasks = tuple(replace(task, tied=(2, 3)) if task.id > 1 else task for task in reading.tasks)
-        wanted = autoscaler.observe(replace(reading, tasks=tasks))
-    assert wanted["window"] == wanted["sink"] > 1
+        source, window, sink = (replace(task, tied=(2, 3)) if task.id > 1 else task for task in reading.tasks)
+        tasks = (source, window, replace(sink, **of_sink))
+        if (wanted := autoscaler.observe(replace(reading, tasks=tasks))) is not None:
+            return wanted
+    return None
+
+
+def test_tasks_tied_by_forward_get_the_highest_of_what_they_need() -> None:
+    autoscaler = Autoscaler(AutoscalerConfig(enabled=True))
+    wanted = asked_of_ties(autoscaler)
+    assert wanted is not None
+    assert wanted["window"] == wanted["sink"] > 3
     assert "tied to others by forward" in autoscaler.report().tasks[2].reason
+
+
+def test_tasks_tied_by_forward_get_no_more_than_all_of_them_can_have() -> None:
+    wanted = asked_of_ties(Autoscaler(AutoscalerConfig(enabled=True)), most=3)
+    assert wanted is not None
+    assert wanted["window"] == wanted["sink"] == 3
+    assert asked_of_ties(Autoscaler(AutoscalerConfig(enabled=True)), most=1) is None
+
+
+def test_tasks_tied_by_forward_to_an_excluded_one_are_left_alone() -> None:
+    autoscaler = Autoscaler(AutoscalerConfig(enabled=True, excluded=("sink",)))
+    assert asked_of_ties(autoscaler) is None
+    assert [task.wanted for task in autoscaler.report().tasks] == [1, 1, 1]
