@@ -25,6 +25,7 @@ from penstock.savepoints.storage import normalise_url
 
 _Seen = TypeVar("_Seen")
 _AGAIN_SECONDS: Final = 0.5
+_LOOKS_AT_END: Final = 8
 _LEFT: Final = (
     "Ctrl-C ends this command; the job is still rescaled if there is room in that time, else continues as it is"
 )
@@ -262,18 +263,35 @@ def follow_job(control: Any, look: Callable[[], _Seen], follow: bool, pause: flo
         follow: whether to show what comes later, too.
         pause: seconds between two looks.
     """
+    seen = False
     while True:
         try:
             yield look()
-            if not follow or control.info().status.ended:
+            seen = True
+            if not follow or _comes_to_its_end(control, 1):
                 return
         except (NoAnswerError, StateNotReadyError):
             # It recovers, which is when people look most.
             if not follow:
                 raise
             time.sleep(_AGAIN_SECONDS)
+        except JobError:
+            # It may have ended between two looks.
+            if not seen or not _comes_to_its_end(control, _LOOKS_AT_END):
+                raise
+            return
         else:
             time.sleep(pause)
+
+
+def _comes_to_its_end(control: Any, looks: int) -> bool:
+    """Whether a job has ended, by so many looks at it: a web console hears of it seconds later."""
+    for look in range(looks):
+        if look:
+            time.sleep(_AGAIN_SECONDS)
+        if control.info().status.ended:
+            return True
+    return False
 
 
 @contextmanager

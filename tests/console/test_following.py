@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.actors.task_log import LogLine
-from penstock.engine.errors import NoAnswerError
+from penstock.console.jobs import follow_job
+from penstock.engine.errors import JobError, NoAnswerError
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from tests.console.conftest import Penstock
@@ -48,6 +51,38 @@ def test_logs_are_followed_through_a_restart_until_the_job_ends(
     done = penstock("logs", "orders", "--follow", "--url", server.url)
     assert done.code == 0, done.err
     assert [line.split("/0 ")[1] for line in done.out.splitlines()] == ["before", "behind", "at the end"]
+
+
+class Ending:
+    """A job that is said to run so often, and to have finished from then on."""
+
+    def __init__(self, runs: float) -> None:
+        self.runs = runs
+
+    def info(self) -> JobInfo:
+        self.runs -= 1
+        return replace(ORDERS, status=JobStatus.FINISHED if self.runs < 0 else JobStatus.RUNNING)
+
+
+def looks(*answers: str) -> Callable[[], str]:
+    """Gives the answers, and is then told that the job has ended."""
+    left = iter(answers)
+
+    def look() -> str:
+        if (answer := next(left, None)) is None:
+            raise JobError("it has ended")
+        return answer
+
+    return look
+
+
+def test_a_job_that_ends_between_two_looks_is_followed_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.console.jobs._AGAIN_SECONDS", 0)
+    assert list(follow_job(Ending(4), looks("one", "two"), follow=True)) == ["one", "two"]
+    with pytest.raises(JobError, match="it has ended"):
+        list(follow_job(Ending(0), looks(), follow=True))
+    with pytest.raises(JobError, match="it has ended"):
+        list(follow_job(Ending(math.inf), looks("one"), follow=True))
 
 
 def test_who_does_not_follow_is_told_that_there_is_no_answer(
