@@ -1,6 +1,7 @@
 """Results of counts and sums: averages, variances and deviations, in the types and with the rounding of SQL.
 
-Group aggregates and OVER windows finish by it. Of no values the result is null, but for `count` and `sum0`.
+Group aggregates and OVER windows finish by it. Of no values the result is null, but for `count` and `sum0`; and so are
+decimals that have more digits than their type.
 """
 
 from __future__ import annotations
@@ -81,7 +82,15 @@ def _quotients(sums: list[decimal.Decimal], counts: Int64s, kind: pa.DataType) -
     if not pa.types.is_decimal(kind):
         return pa.array([None if one is None else float(one) for one in quotients], pa.float64()).cast(kind)
     unit = decimal.Decimal(1).scaleb(-kind.scale)
-    return pa.array([None if one is None else one.quantize(unit, context=EXACT) for one in quotients], kind)
+    return pa.array(
+        [None if one is None else _fitting(one.quantize(unit, context=EXACT), kind) for one in quotients], kind
+    )
+
+
+def _fitting(value: decimal.Decimal, kind: pa.DataType) -> decimal.Decimal | None:
+    """The value, or None where a decimal type has too few digits for it."""
+    fits = not pa.types.is_decimal(kind) or value.is_zero() or value.adjusted() < kind.precision - kind.scale
+    return value if fits else None
 
 
 def _cut_off(numbers: npt.NDArray[np.float64], bounds: np.iinfo[np.signedinteger]) -> npt.NDArray[np.int64]:
@@ -94,8 +103,10 @@ def _cut_off(numbers: npt.NDArray[np.float64], bounds: np.iinfo[np.signedinteger
 def _as_type(numbers: Numbers, nulls: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     mask = nulls if nulls.any() else None
     if numbers.dtype == np.object_:
-        held = [None if null else one for one, null in zip(numbers.tolist(), nulls.tolist(), strict=True)]
         scale = kind.scale if pa.types.is_decimal(kind) else 0
+        held = [
+            None if null else _fitting(one, kind) for one, null in zip(numbers.tolist(), nulls.tolist(), strict=True)
+        ]
         return pa.array(held, pa.decimal256(WIDE_DIGITS, scale)).cast(kind)
     if pa.types.is_decimal(kind):
         return pa.array(numbers, mask=mask).cast(kind)

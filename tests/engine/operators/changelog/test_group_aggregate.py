@@ -219,6 +219,18 @@ def test_what_has_not_changed_is_not_said_again() -> None:
     assert aggregate.send([("-U", row(3)), ("+U", row(2))]) == [("-U", ("a", 3)), ("+U", ("a", 2))]
 
 
+@pytest.mark.parametrize("backend", ["heap", "rocksdb"])
+def test_sums_of_decimals_beyond_their_type_are_null_until_they_fit_again(backend: str) -> None:
+    kind, large, one = pa.decimal128(38, 2), Decimal("9" * 36 + ".99"), Decimal("0.01")
+    schema = pa.schema({"k": pa.string(), "d": kind})
+    calls = (AggregateCall("sum", "s", kind, "d"), AggregateCall("avg", "a", pa.decimal128(38, 6), "d"))
+    sums = ChangelogJob(GroupAggregateSpec(schema, ("k",), calls), [schema], backend=backend)
+    assert sums.send([("+I", ("a", large)), ("+I", ("a", one))]) == [("+I", ("a", None, None))]
+    after = [("-U", ("a", None, None)), ("+U", ("a", one, Decimal("0.010000")))]
+    assert sums.send([("-D", ("a", large))]) == after
+    sums.close()
+
+
 def test_a_group_is_forgotten_when_its_time_to_live_is_over() -> None:
     aggregate = job(
         calls=[AggregateCall("count", "n", INT), AggregateCall("count", "d", INT, "v", distinct=True)], ttl_ms=100

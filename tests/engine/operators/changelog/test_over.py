@@ -173,3 +173,13 @@ def test_a_range_of_processing_time_goes_back_to_rows_of_its_first_millisecond()
     over.clock.advance(0.001)
     assert over.send([("+I", row)]) == [("+I", (*row, 2))]
     over.close()
+
+
+def test_sums_of_decimals_beyond_their_type_are_null() -> None:
+    kind, large = pa.decimal128(38, 2), Decimal("9" * 36 + ".99")
+    schema = pa.schema({"k": pa.string(), "d": kind})
+    spec = OverSpec(schema, ("k",), FrameUnit.ROWS, None, (OverCall("sum", "s", kind, "d"),))
+    over = ChangelogJob(spec, [schema])
+    over.send([("+I", ("a", large)), ("+I", ("a", large)), ("+I", ("a", large.copy_negate()))], times=[1, 2, 3])
+    assert [row[2] for _, row in over.advance(3)] == [large, None, large]
+    over.close()
