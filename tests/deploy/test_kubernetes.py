@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,19 +145,29 @@ def test_pods_can_be_evicted_and_of_the_fewest_one_at_a_time(path: Path) -> None
     assert budget["minAvailable"] == sum(group["minReplicas"] for group in spec["workerGroupSpecs"])
 
 
-@pytest.mark.parametrize("name", RENDERED)
-def test_the_chart_gives_what_is_kept(name: str) -> None:
+@pytest.fixture
+def rendered() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """What helm makes of the chart with more arguments."""
     helm = shutil.which("helm") or shutil.which("helm", path=str(CACHE))
     if helm is None:
         pytest.skip("there is no helm: make install-deploy-checks")
-    done = subprocess.run(
-        [helm, "template", "penstock", str(CHART), "--kube-version", KUBERNETES, *RENDERED[name]],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [helm, "template", "penstock", str(CHART), "--kube-version", KUBERNETES]
+    return lambda *more: subprocess.run([*command, *more], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", RENDERED)
+def test_the_chart_gives_what_is_kept(name: str, rendered: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = rendered(*RENDERED[name])
     assert done.returncode == 0, done.stderr
     assert done.stdout == FILES[f"helm {name}"].read_text()
+
+
+def test_a_setting_that_no_variable_gives_is_refused(
+    rendered: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    done = rendered("--set", r"settings.penstock\.operator-storage\.window=s3://other/checkpoints")
+    assert done.returncode != 0
+    assert "penstock.operator-storage.window has no variable of the environment" in done.stderr
 
 
 def test_the_chart_and_the_manifest_are_one_cluster() -> None:

@@ -14,9 +14,17 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- /* A key of the configuration as the variable that Penstock reads it from. */ -}}
 {{- define "penstock.env" -}}
 {{- range $key, $value := .Values.settings }}
-- name: PENSTOCK_{{ $key | trimPrefix "penstock." | replace "." "_" | replace "-" "_" | upper }}
-  value: {{ $value | quote }}
+{{- if hasPrefix "penstock.operator-storage." $key }}
+{{- fail (printf "%s has no variable of the environment: give it among the settings of a job" $key) }}
 {{- end }}
+- name: PENSTOCK_{{ $key | trimPrefix "penstock." | replace "." "_" | replace "-" "_" | upper }}
+  value: {{ include "penstock.value" $value | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* A value of the configuration as text: whole numbers, which Helm reads as floats, without an exponent. */ -}}
+{{- define "penstock.value" -}}
+{{ if kindIs "string" . }}{{ . }}{{ else }}{{ toJson . }}{{ end }}
 {{- end }}
 
 {{- define "penstock.envFrom" -}}
