@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, plain_columns
 from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
@@ -74,6 +74,7 @@ class SessionTable(Operator):
         self._spec = spec
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
+        self._time = free_name(_TIME, self._input.names)
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -140,7 +141,7 @@ class SessionTable(Operator):
 
         def table() -> pa.Table:
             parts, times = rows()
-            kept = pa.Table.from_batches(parts).append_column(_TIME, pa.array(times))
+            kept = pa.Table.from_batches(parts).append_column(self._time, pa.array(times))
             return with_key_groups(kept, self._keys, most)
 
         return OperatorCapture({_PENDING: TableCapture(Redistribution.KEYED, table)}, self._watermark)
@@ -149,8 +150,8 @@ class SessionTable(Operator):
         self._watermark = snapshot.watermark
         pending = snapshot.tables.get(_PENDING)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([KEY_GROUP, _TIME]).combine_chunks().to_batches()[0]
+            rows = pending.data.drop_columns([KEY_GROUP, self._time]).combine_chunks().to_batches()[0]
             if _KIND not in rows.schema.names:
                 # Saved when rows that change could not come here: all were inserted.
                 rows = rows.append_column(_KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
-            self._pending.append(rows, pending.data.column(_TIME).to_numpy())
+            self._pending.append(rows, pending.data.column(self._time).to_numpy())

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.changelog import APPEND_ONLY
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.inputs import on_time, plain_columns
+from penstock.engine.operators.changelog.inputs import free_name, on_time, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
@@ -58,6 +58,7 @@ class TimeSort(Operator):
     def __init__(self, spec: TimeSortSpec) -> None:
         self._spec = spec
         self._input = plain_columns(spec.schema)
+        self._time = free_name(_TIME, self._input.names)
         self._pending = TimeSegments()
         self._watermark = self._last = MIN_TIMESTAMP
 
@@ -94,7 +95,7 @@ class TimeSort(Operator):
 
         def table() -> pa.Table:
             parts, times = rows()
-            return pa.Table.from_batches(parts).append_column(_TIME, pa.array(times))
+            return pa.Table.from_batches(parts).append_column(self._time, pa.array(times))
 
         return OperatorCapture({**tables, _PENDING: TableCapture(Redistribution.WHOLE, table)}, self._watermark)
 
@@ -104,5 +105,5 @@ class TimeSort(Operator):
             self._last = snapshot.tables[_LAST].data.column(_TIME)[0].as_py()
         pending = snapshot.tables.get(_PENDING)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([_TIME]).combine_chunks().to_batches()[0]
-            self._pending.append(rows, pending.data.column(_TIME).to_numpy())
+            rows = pending.data.drop_columns([self._time]).combine_chunks().to_batches()[0]
+            self._pending.append(rows, pending.data.column(self._time).to_numpy())

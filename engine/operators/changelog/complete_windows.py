@@ -27,7 +27,7 @@ from penstock.engine.elements import (
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import changelog_of, summed, weights
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
-from penstock.engine.operators.changelog.inputs import conformed, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, free_name, plain_columns
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec
 from penstock.engine.operators.changelog.row_states import with_key_groups
 from penstock.engine.operators.changelog.top_n import TopNSpec
@@ -89,6 +89,7 @@ class CompleteWindows(Operator):
             pa.schema([schema.field(name) for name in names])
             for schema, names in zip(self._inputs, spec.traits.keys, strict=True)
         ]
+        self._times = [free_name(_TIME, schema.names) for schema in self._inputs]
         self._pending = [TimeSegments() for _ in self._inputs]
         self._watermark = MIN_TIMESTAMP
 
@@ -146,28 +147,28 @@ class CompleteWindows(Operator):
         most = self._context.config.max_parallelism
         tables = {}
         for index, (pending, keys) in enumerate(zip(self._pending, self._keys, strict=True)):
-            made = _table(pending, keys, most)
+            made = _table(pending, keys, self._times[index], most)
             if made is not None:
                 tables[f"rows {index}"] = made
         return OperatorCapture(tables, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
-        for index, pending in enumerate(self._pending):
+        for index, (pending, time) in enumerate(zip(self._pending, self._times, strict=True)):
             kept = snapshot.tables.get(f"rows {index}")
             if kept is not None and kept.data.num_rows:
-                rows = kept.data.drop_columns([KEY_GROUP, _TIME]).combine_chunks().to_batches()[0]
-                pending.append(rows, kept.data.column(_TIME).to_numpy())
+                rows = kept.data.drop_columns([KEY_GROUP, time]).combine_chunks().to_batches()[0]
+                pending.append(rows, kept.data.column(time).to_numpy())
 
 
-def _table(pending: TimeSegments, keys: pa.Schema, max_parallelism: int) -> TableCapture | None:
+def _table(pending: TimeSegments, keys: pa.Schema, time: str, max_parallelism: int) -> TableCapture | None:
     rows = pending.captured()
     if rows is None:
         return None
 
     def table() -> pa.Table:
         parts, times = rows()
-        kept = pa.Table.from_batches(parts).append_column(_TIME, pa.array(times))
+        kept = pa.Table.from_batches(parts).append_column(time, pa.array(times))
         return with_key_groups(kept, keys, max_parallelism)
 
     return TableCapture(Redistribution.KEYED, table)

@@ -20,7 +20,7 @@ from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.counted_rows import counted_layout
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, on_time, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, on_time, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.over import OverTime
 from penstock.engine.operators.changelog.row_states import NUMBER, TOUCHED, RowState, RowStates
@@ -95,11 +95,12 @@ class FirstRows(Operator):
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
         self._others = pa.schema([one for one in self._input if one.name not in spec.partition])
+        self._time = free_name(_TIME, self._keys.names)
         self._watermark = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        alone, when = pa.schema([]), pa.schema({_TIME: pa.int64()})
+        alone, when = pa.schema([]), pa.schema({self._time: pa.int64()})
         self._states = RowStates(context, [RowsLayout(_GIVEN, self._keys, alone, when, self._spec.ttl_ms)])
         # The watermark ends the life of rows, also where their keys do not come again; RocksDB has no such clock.
         values = self._others.append(pa.field(NUMBER, pa.int64()))
@@ -166,7 +167,7 @@ class FirstRows(Operator):
         keys = [rows.column(name) for name in self._keys.names]
         state = self._states.begin(_GIVEN, keys, [])
         slots, _ = state.add(keys)
-        state.write(slots, _TIME, times)
+        state.write(slots, self._time, times)
         self._states.end()
         ranks = pa.array(np.ones(len(times), np.int64))
         out.collect(Batch(pa.RecordBatch.from_arrays([*rows.columns, ranks], schema=self._spec.schema), stamps))
@@ -191,7 +192,7 @@ class FirstRows(Operator):
         rows = flat_table(ranked.data, counted_layout(ROWS, self._keys, self._others, None), self._context.where)
         kept = [name for name in rows.column_names if name in (KEY_GROUP, TOUCHED, *self._keys.names)]
         times = pa.nulls(rows.num_rows, pa.int64())
-        return replace(ranked, data=rows.select(kept).append_column(_TIME, times))
+        return replace(ranked, data=rows.select(kept).append_column(self._time, times))
 
     def close(self) -> None:
         self._states.close()

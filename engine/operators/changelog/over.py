@@ -22,7 +22,7 @@ from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, concat_rec
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.frames import NUMBERS, FrameFunction, Ordered, OverCall
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, on_time, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, on_time, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import within_runs
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates, with_key_groups
@@ -127,6 +127,8 @@ class Over(Operator):
             for place, call in enumerate(spec.calls)
         ]
         self._is_running = spec.preceding is None
+        self._time = free_name(_TIME, self._keys.names)
+        self._pending_time = free_name(_TIME, self._input.names)
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -134,7 +136,9 @@ class Over(Operator):
         self._context = context
         parts = [field for function in self._functions for field in function.fields]
         identity = pa.schema([]) if self._is_running else pa.schema({NUMBER: pa.int64()})
-        layout = RowsLayout(_HELD, self._keys, identity, pa.schema([*parts, (_TIME, pa.int64())]), self._spec.ttl_ms)
+        layout = RowsLayout(
+            _HELD, self._keys, identity, pa.schema([*parts, (self._time, pa.int64())]), self._spec.ttl_ms
+        )
         self._states: RowStates | None = None
         if self._spec.unit is FrameUnit.RANGE and not self._is_running:
             # By the watermark rows are forgotten of keys that do not come any more, and RocksDB has no such clock.
@@ -186,7 +190,7 @@ class Over(Operator):
         held = [self._held.rows.columns(slots, [field.name])[0] for one in self._functions for field in one.fields]
         came = [part for one in self._functions for part in one.parts(rows)]
         every_of = np.concatenate([of, numbers])
-        every_time = np.concatenate([self._held.rows.numbers(slots, _TIME), times])
+        every_time = np.concatenate([self._held.rows.numbers(slots, self._time), times])
         order = np.argsort(every_of, kind="stable")
         ordered = self._framed(every_of[order], every_time[order], (order < len(of)) & self._is_running)
         parts = [pa.concat_arrays([h, c]).take(pa.array(order)) for h, c in zip(held, came, strict=True)]
@@ -229,7 +233,7 @@ class Over(Operator):
         slots, _ = self._held.add(keys)
         for field, sums in zip(self._held.layout.values, reduced, strict=False):
             self._held.write(slots, field.name, sums.take(pa.array(lasts)))
-        self._held.write(slots, _TIME, ordered.times[lasts])
+        self._held.write(slots, self._time, ordered.times[lasts])
 
     def _keep(self, keys: list[pa.Array], slots: Int64s, numbers: Int64s, came: list[pa.Array], times: Int64s) -> None:
         """Keep the rows that later frames may need, and no others."""
@@ -237,7 +241,7 @@ class Over(Operator):
         added, _ = self._held.add([key.take(pa.array(numbers)) for key in keys], [pa.array(arrivals)])
         for field, part in zip(self._held.layout.values, came, strict=False):
             self._held.write(added, field.name, part)
-        self._held.write(added, _TIME, times)
+        self._held.write(added, self._time, times)
         if self._states is None:
             self._held.rows.set_times(added, times)
             return
@@ -265,7 +269,9 @@ class Over(Operator):
         def table() -> pa.Table:
             parts, times = rows()
             return with_key_groups(
-                pa.Table.from_batches(parts).append_column(_TIME, pa.array(times)), self._keys, max_parallelism
+                pa.Table.from_batches(parts).append_column(self._pending_time, pa.array(times)),
+                self._keys,
+                max_parallelism,
             )
 
         return table
@@ -275,8 +281,8 @@ class Over(Operator):
         tables = dict(snapshot.tables)
         pending = tables.pop(_PENDING, None)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([KEY_GROUP, _TIME]).combine_chunks().to_batches()[0]
-            self._pending.append(rows, pending.data.column(_TIME).to_numpy())
+            rows = pending.data.drop_columns([KEY_GROUP, self._pending_time]).combine_chunks().to_batches()[0]
+            self._pending.append(rows, pending.data.column(self._pending_time).to_numpy())
         if self._states is not None:
             self._states.restore(replace(snapshot, tables=tables))
         elif _HELD in tables:

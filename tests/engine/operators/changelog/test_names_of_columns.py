@@ -1,4 +1,7 @@
-"""Columns may have the names of what states keep beside them: Debezium's flattened rows have a column `__deleted`."""
+"""Columns may have the names of what states keep beside them.
+
+Debezium's flattened rows have a column `__deleted`, and tables of Druid one `__time`.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
+from penstock.engine.operators.changelog.complete_windows import CompleteWindowsSpec
 from penstock.engine.operators.changelog.counted_rows import Ties
 from penstock.engine.operators.changelog.first_rows import FirstRowsSpec
 from penstock.engine.operators.changelog.frames import OverCall
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.operators.changelog.over import FrameUnit, OverSpec
 from penstock.engine.operators.changelog.top_n import deduplication
+from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.operators.spec import OperatorSpec
+from penstock.engine.operators.time_sort import TimeSortSpec
 from tests.engine.operators.changelog.jobs import ChangelogJob
 
 KINDS = pytest.mark.parametrize("kind", [pa.bool_(), pa.string()])
@@ -77,4 +83,31 @@ def test_rows_that_wait_for_the_watermark_keep_them(kind: pa.DataType, is_over: 
     job.recover(3)
     job.advance(10)
     assert job.materialised.rows == [(1, 1, gone, 1), (2, 1, here, 1), (3, 1, gone, 1)]
+    job.close()
+
+
+INT = pa.int64()
+TIMED = pa.schema({"id": INT, "__time": INT})
+BOUNDS = pa.schema({"starts": INT, "ends": INT, "last": INT})
+LAST = deduplication(TIMED, ("id",), Ties.LAST_ARRIVED)
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        (OverSpec(TIMED, ("id",), FrameUnit.RANGE, 100, (OverCall("count", "n", INT),)), (1,)),
+        (OverSpec(TIMED, ("__time",), FrameUnit.ROWS, None, (OverCall("count", "n", INT),)), (1,)),
+        (FirstRowsSpec(TIMED, ("__time",), "n"), (1,)),
+        (CompleteWindowsSpec(LAST, (TIMED,), LAST.schema), ()),
+        (SessionTableSpec(TIMED, ("id",), 5, BOUNDS), (1, 6, 5)),
+        (TimeSortSpec(TIMED, ()), ()),
+    ],
+    ids=["over a range", "over rows", "first rows", "windows", "sessions", "sort"],
+)
+def test_rows_that_wait_may_have_a_column_for_their_time(spec: OperatorSpec, more: tuple[int, ...]) -> None:
+    job = ChangelogJob(spec, [TIMED], 2)
+    job.send([("+I", (1, 7)), ("+I", (2, 8))], times=[1, 1])
+    job.restart(3)
+    job.advance(10)
+    assert job.materialised.rows == [(1, 7, *more), (2, 8, *more)]
     job.close()
