@@ -106,6 +106,10 @@ class Ending:
         elif checkpoints is not None and checkpoints.settled:
             self._step = _Step.WRITING
             message = "" if self.error is None else summary(self.error)
-            discards_rows = not self.retains and not checkpoints.may_hold_rows
+            # Behind the savepoint that was to stop a job all is committed only where the job has finished.
+            may_hold_rows = checkpoints.may_hold_rows or (
+                self.status is not JobStatus.FINISHED and checkpoints.suspended_url is not None
+            )
+            discards_rows = not self.retains and not may_hold_rows
             return WriteEnd(checkpoints.epoch, self.status, message, not self.retains, discards_rows)
         return None

@@ -289,6 +289,16 @@ def test_rows_that_nobody_commits_go_with_a_job_unless_a_savepoint_may_hold_them
     assert (end.discards, end.discards_rows) == (True, not savepoint and not before)
 
 
+def test_rows_stay_where_a_job_is_cancelled_before_all_is_committed_behind_the_savepoint_that_stops_it() -> None:
+    shell = Shell().run()
+    shell.handle(ev.FolderChecked(shell.ask(ev.StopJob()), "memory://s"))
+    shell.store()
+    shell.ask(ev.CancelJob())
+    shell.take_down()
+    end = shell.last(say.WriteEnd)
+    assert (end.status, end.discards, end.discards_rows) == (JobStatus.CANCELLED, True, False)
+
+
 def test_rows_stay_where_the_job_had_ended_before_as_its_savepoints_are_not_known_any_more() -> None:
     shell = Shell()
     shell.handle(ev.Began(), ev.Claimed(Claim(2, 5, (), "cancelled")))
