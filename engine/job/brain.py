@@ -54,6 +54,7 @@ class JobBrain:
         this manager or by its death, the job resumes from before the drain. Where the savepoint itself cannot be taken,
         it does so at once.
         Behind a complete savepoint that stops the job it never runs again; a failure there ends it, and says so.
+        A rescale or move that is ready while the job is stopped, drained or at its end waits for what becomes of that.
         Subtasks on nodes that are about to leave move to others at a checkpoint, behind which the old ones do nothing.
         For a job that has run before, missing room on the cluster is a failure like another; where it is allowed to, it
         restarts with as many subtasks as there is room for, and gets the others back by a rescale once there is room.

@@ -139,7 +139,7 @@ class Commands:
         if status is not JobStatus.RUNNING or life.checkpoints is None:
             why = "" if life.error is None else f" after {summary(life.error)}"
             raise NotRunningError(f"{name} is {status.value}{why}; try again once it runs")
-        if life.drain is not None or life.checkpoints.ends_the_job or self._finish.is_near:
+        if life.is_about_to_end or self._finish.is_near:
             how = "being drained" if life.drain is not None else "coming to its end"
             raise CheckpointError(f"{name} is {how}; its last checkpoint is the next")
         return life.checkpoints

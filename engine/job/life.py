@@ -77,6 +77,11 @@ class Life:
         """Whether the job has ended, and nothing is left to be done for it."""
         return self.ending is not None and self.ending.is_reported
 
+    @property
+    def is_about_to_end(self) -> bool:
+        """Whether it is being drained, or the checkpoint is under way behind which it ends."""
+        return self.drain is not None or (self.checkpoints is not None and self.checkpoints.ends_the_job)
+
     def plan(self, scale: Scale) -> Layout:
         """The layout at a scale, with the splits that the job has been read by since it first started.
 

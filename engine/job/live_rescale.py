@@ -112,13 +112,13 @@ class LiveRescale:
         life, checkpoints = self._life, self._life.checkpoints
         latest = None if checkpoints is None else checkpoints.latest
         if isinstance(outcome, CheckpointError) or latest is None or checkpoints is None:
-            self._rescaling.restart_instead(str(outcome))
+            self._rescaling.give_up_switch(str(outcome))
         elif life.attempts.pending is not None or checkpoints.latest_url != outcome:
-            self._rescaling.restart_instead("the job failed on the way")
+            self._rescaling.give_up_switch("the job failed on the way")
         elif life.drain is not None:
-            self._rescaling.restart_instead("the job was drained meanwhile")
+            self._rescaling.give_up_switch("the job was drained meanwhile")
         elif self._leaves_an_end(latest):
-            self._rescaling.restart_instead("some of its subtasks had come to their end")
+            self._rescaling.give_up_switch("some of its subtasks had come to their end")
         else:
             self._replace(checkpoints)
 

@@ -59,7 +59,9 @@ class Recovery:
         """Begin what has become possible."""
         life = self._life
         self._live.check()
-        if self._rescaling.is_ready and life.attempts.deployment is None:
+        # A job that is told to end does so, rescaled or not.
+        waits = life.is_about_to_end and self._rescaling.may_wait
+        if self._rescaling.is_ready and life.attempts.deployment is None and not waits:
             if self._rescaling.goes_live:
                 self._live.begin()
             if self._rescaling.is_ready:

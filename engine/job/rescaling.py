@@ -60,6 +60,7 @@ class _Rescale:
         is_prepared: whether they are.
         preloading: the attempt to take in what is there that is under way; None: none is.
         is_switching: whether the checkpoint is under way behind which the tasks are replaced.
+        has_switched: whether it was, for nothing: tasks may have stopped.
         stopped: when the job, or part of it, was stopped for it, or was first asked to.
         before: the layout that ran then.
     """
@@ -75,6 +76,7 @@ class _Rescale:
     is_prepared: bool = False
     preloading: Preloading | None = None
     is_switching: bool = False
+    has_switched: bool = False
     stopped: Moment | None = None
     before: Layout | None = None
 
@@ -134,6 +136,11 @@ class Rescaling:
         rescale = self._rescale
         waits = rescale is None or rescale.is_switching or rescale.preloading is not None
         return not waits and rescale is not None and rescale.is_prepared and rescale.before is None
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the job runs on as long as nothing is done for it."""
+        return self._rescale is None or not self._rescale.has_switched
 
     @property
     def preloading(self) -> Preloading | None:
@@ -253,6 +260,12 @@ class Rescaling:
         if self._rescale is not None:
             self._rescale.replaced, self._rescale.reason = frozenset(), reason
             self._rescale.preloading, self._rescale.is_switching, self._rescale.stopped = None, False, None
+
+    def give_up_switch(self, reason: str) -> None:
+        """Nothing changes at the checkpoint behind which tasks have stopped: the job is restarted, and that at once."""
+        if self._rescale is not None:
+            self._rescale.has_switched = True
+        self.restart_instead(reason)
 
     def switch(self, running: Layout) -> Change:
         """The checkpoint counts: what the job changes to."""

@@ -297,3 +297,26 @@ def test_who_cannot_be_replaced_alone_is_rescaled_by_a_restart_that_says_why() -
     assert layout_change(running, replace(layout((2, 3, 2)), has_loop=True)).reason == A_LOOP
     assert "come together" in layout_change(running, layout((2, 3), ("read", "count -> write"))).reason
     assert layout_change(running, replace(running, scale=Scale(2))).replaced == frozenset()
+
+
+def test_a_drain_does_not_wait_for_subtasks_that_have_stopped_for_a_rescale() -> None:
+    """What tells them to go on may be lost, and a source among them would never come to its end."""
+    shell = Shell().run()
+    prepared(shell)
+    drain = shell.ask(ev.DrainJob())
+    shell.handle(ev.FolderChecked(drain, "memory://s"))
+    assert shell.last(say.Cancel).places == (*SOURCES, *OLD)
+    assert len(shell.answers(drain)) == 1
+
+
+def test_a_drain_while_state_is_taken_in_for_a_rescale_comes_first() -> None:
+    shell = Shell().run()
+    request = shell.ask(ev.RescaleJob({"sink": 3}))
+    shell.handle(ev.Prepared(request))
+    drain = shell.ask(ev.DrainJob())
+    shell.handle(ev.FolderChecked(drain, "memory://s"))
+    shell.finish()
+    number = shell.store()
+    shell.commit()
+    shell.take_down()
+    assert (shell.brain.status, shell.answers(drain)) == (JobStatus.FINISHED, [f"memory://{number}"])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.engine.errors import (
-    ClusterError,
-    JobError,
-)
+import pytest
+
+from penstock.engine.errors import CheckpointError, ClusterError, JobError
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
@@ -85,3 +84,34 @@ def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
     shell.handle(ev.PrepareFailed(request, JobError("does not fit")))
     assert (shell.brain.status, shell.count(say.Cancel)) == (JobStatus.RUNNING, 0)
     assert [str(one) for one in shell.answers(request)] == ["does not fit"]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("command", [ev.StopJob(), ev.DrainJob()])
+def test_a_job_that_is_told_to_end_while_a_rescale_is_prepared_ends(command: ev.Command, live: bool) -> None:
+    shell = Shell(TwoTasks(has_loop=not live)).run()
+    request = shell.ask(ev.RescaleJob(3))
+    if not live:
+        shell.store()
+    ended = shell.ask(command)
+    shell.handle(ev.FolderChecked(ended, "memory://s"), ev.Prepared(request))
+    if isinstance(command, ev.DrainJob):
+        shell.finish()
+    number = shell.store()
+    shell.commit()
+    shell.take_down()
+    assert (shell.brain.status, shell.answers(ended)) == (JobStatus.FINISHED, [f"memory://{number}"])
+    assert [type(one) for one in shell.answers(request)] == [JobError]
+    assert not shell.count(say.Cancel)
+
+
+def test_a_rescale_that_has_waited_for_a_savepoint_that_fails_goes_on() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    stop = shell.ask(ev.StopJob())
+    shell.handle(ev.FolderChecked(stop, "memory://s"), ev.Prepared(request))
+    shell.handle(ev.Declined(shell.last(say.Inject).barrier.checkpoint, (2, 0), "no"))
+    assert [type(one) for one in shell.answers(stop)] == [CheckpointError]
+    shell.cancelled()
+    shell.deployed()
+    assert (len(shell.last(say.Deploy).places), len(shell.answers(request))) == (6, 1)
