@@ -41,7 +41,6 @@ from penstock.engine.state.snapshot import (
     share,
 )
 from penstock.savepoints.history import merge_rows, standing_rows
-from penstock.savepoints.layout import shown_name
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
 from penstock.savepoints.segments import decode_batches, decode_segment, read_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
@@ -400,6 +399,9 @@ def _check_apart(
 ) -> None:
     """Refuse a state that was put in beside a backend's files which have it too: one of the two would be lost."""
     for name in sorted(tables.keys() & native.keys()):
+        # Imported here, since it knows of windows and all their operators.
+        from penstock.savepoints.layout import shown_name
+
         raise RestoreError(
             f"{url}: operator {operator.uid!r} has the state {shown_name(name)!r} twice, in a table and in files of "
             "its backend, as it was put in beside these; change a savepoint of the job instead, which has no such files"

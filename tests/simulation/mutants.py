@@ -380,7 +380,7 @@ MUTANTS = (
     Mutant("who takes over claims before it lists", _list_before_claiming, rates=ZOMBIES, first_seed=445),
     Mutant("manifests that come late do not count", _count_late_manifests, rates=MANAGERS, first_seed=8),
     Mutant(
-        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 786
+        "channels wait at their barriers", _never_wait_for_barriers, ("exchanges", "connected", "windows"), KILLS, 850
     ),
     Mutant("rows that were overtaken are in the checkpoint", _forget_overtaken, first_seed=22),
     Mutant("a source's position is not after its barrier", _shift_positions(1), first_seed=4),
