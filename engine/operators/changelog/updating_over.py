@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.engine.changelog import ChangelogMode
 from penstock.engine.elements import Batch
@@ -36,8 +35,9 @@ Int64s = npt.NDArray[np.int64]
 _ROWS: Final = "rows"
 _PLACE: Final = "__place"
 _MOST_ALIKE: Final = 2**31
-_FAR: Final = 2**62
-"""Stands for null in a range, as far away as nulls are in the order."""
+_LEAST: Final = -(2**63)
+_PER_MS: Final = {"us": 1_000, "ns": 1_000_000}
+"""So many of a finer unit of time are a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,21 +172,24 @@ class UpdatingOver(Operator):
         elif preceding == 0:
             lows = np.maximum.accumulate(np.where(is_new, places, 0))
         else:
-            values = self._values(rows)
-            lows = first_at(of, values, np.where(np.abs(values) == _FAR, values, values - preceding))
+            lows = self._lows_of_range(rows.column(self._spec.order[0].column), of, preceding)
         no_carry = np.zeros(len(of), np.bool_)
         return Ordered(of, np.cumsum(is_new), lows, highs, no_carry, preceding is None)
 
-    def _values(self, rows: pa.RecordBatch) -> Int64s:
-        """What a frame of a range counts by, ascending within each partition."""
+    def _lows_of_range(self, column: pa.Array, of: Int64s, preceding: int) -> Int64s:
+        """Where the frame of each row begins that goes back so far in the order; that of a null has all nulls."""
         order = self._spec.order[0]
-        column = rows.column(order.column)
         if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-        values = column.cast(pa.int64())
-        signed = pc.negate(values) if order.descending else values
-        numbers: Int64s = signed.fill_null(-_FAR if order.nulls is Nulls.FIRST else _FAR).to_numpy()
-        return numbers
+            if column.type.unit == "s":
+                column = column.cast(pa.timestamp("ms", column.type.tz))
+            preceding = min(preceding * _PER_MS.get(column.type.unit, 1), -_LEAST - 1)
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        values: Int64s = column.cast(pa.int64()).fill_null(0).to_numpy()
+        if order.descending:
+            # As far apart the other way round, and never too large.
+            values = ~values
+        behind = valid if order.nulls is Nulls.FIRST else ~valid
+        return first_at(of * 2 + behind, values, np.maximum(values, _LEAST + preceding) - preceding)
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.changelog import ChangelogMode
+from penstock.engine.columns import with_numbers
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.changelog.frames import OverCall
 from penstock.engine.operators.changelog.over import FrameUnit
@@ -92,6 +93,31 @@ def test_a_range_of_time_is_counted_in_milliseconds() -> None:
     job.send([("+I", (at, 1)) for at in times])
     assert [row[2] for row in job.materialised.rows] == [1, 2, 1]
     job.close()
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_range_of_time_ends_within_a_millisecond(unit: str, descending: bool) -> None:
+    schema = pa.schema({"at": pa.timestamp(unit)})
+    order = Order("at", descending, Nulls.LAST)
+    over = ChangelogJob(UpdatingOverSpec(schema, (), (order,), RANGE, 1_000, (OverCall("count", "n", INT),)), [schema])
+    times = [
+        datetime(1969, 12, 31, 23, 59, 58),
+        *(datetime(2024, 1, 1, 0, 0, *at) for at in ((0, 300), (1, 200), (1, 400))),
+    ]
+    over.send([("+I", (at,)) for at in (*times, None)])
+    counts = {row[0]: row[1] for row in over.materialised.rows}
+    shown = [counts[at] for at in with_numbers(pa.array(times, pa.timestamp(unit))).to_pylist()]
+    assert shown == ([1, 2, 2, 1] if descending else [1, 1, 2, 2])
+    assert counts[None] == 1
+
+
+def test_a_range_of_the_largest_numbers_ends_where_they_do() -> None:
+    schema = pa.schema({"p": INT})
+    over = ChangelogJob(UpdatingOverSpec(schema, (), (Order("p"),), RANGE, 5, (OverCall("count", "n", INT),)), [schema])
+    rows = [(-(2**63), 1), (-(2**63) + 1, 2), (0, 1), (2**63 - 1, 1), (None, 1)]
+    over.send([("+I", (value,)) for value, _ in rows])
+    assert sorted(over.materialised.rows, key=str) == sorted(rows, key=str)
 
 
 def test_a_range_needs_something_to_count_by() -> None:
