@@ -138,6 +138,7 @@ def _check_range(milliseconds: npt.NDArray[np.int64], data: pa.RecordBatch, time
 
 def _bad_row(time: str, data: pa.RecordBatch, row: int, what: str) -> RecordError:
     return RecordError(
-        f"{time} {what} in row {shown_row(data, row)}; filter such rows out before timestamps are assigned (where a "
-        "source assigns them, leave its watermarks out, and use assign_timestamps behind the filter)"
+        f"{time} {what} in row {shown_row(data, row)}; filter such rows out before timestamps are assigned; where a "
+        "source assigns them, have with_timestamp_assigner give such rows an early time, as 0, and filter them out "
+        "behind the source, which keeps the watermarks of its partitions"
     )

@@ -70,7 +70,7 @@ def test_ingestion_time_is_of_bad_rows_too() -> None:
 
 def test_a_good_row_without_time_says_what_to_do() -> None:
     null = pa.RecordBatch.from_pydict({"at": pa.array([None], pa.int64()), "error": pa.array([None], pa.string())})
-    with pytest.raises(RecordError, match="use assign_timestamps behind the filter"):
+    with pytest.raises(RecordError, match="have with_timestamp_assigner give such rows an early time"):
         emitted(IN_ORDER, null)
 
 
