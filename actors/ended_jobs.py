@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.actors.cluster_notes import Notes
+from penstock.engine.errors import encodable
 from penstock.engine.job.info import JobInfo
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def info_adapter() -> TypeAdapter[JobInfo]:
 def info_text(info: JobInfo) -> str:
     """A job in one line; a lone surrogate in its error, which JSON cannot have, is written as its escape."""
     if info.error is not None:
-        info = replace(info, error=info.error.encode(errors="backslashreplace").decode())
+        info = replace(info, error=encodable(info.error))
     return info_adapter().dump_json(info).decode()
 
 

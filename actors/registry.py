@@ -403,6 +403,9 @@ def _info_of(job: JobControl) -> JobInfo | None:
         return JobInfo("", job.name, JobStatus.RESTARTING, waiting_for="an answer of its manager", answers=False)
     except WorkerLostError:
         return None
+    except PenstockError as error:
+        # The others are listed all the same.
+        return JobInfo("", job.name, JobStatus.RESTARTING, waiting_for=f"its manager: {error}", answers=False)
 
 
 def find_job(name_or_id: str, notes: Notes | None = None) -> JobControl:

@@ -408,6 +408,16 @@ class ServerError(SubtaskError):
         return self.error if placed else f"task {self.task!r}, subtask {self.subtask}: {self.error}"
 
 
+def encodable(text: str) -> str:
+    """The text with what has no bytes in UTF-8, half of a surrogate pair, as its escape: files and JSON cannot have it.
+
+    Example:
+        >>> encodable("a" + chr(0xD83D))
+        'a\\\\ud83d'
+    """
+    return text.encode(errors="backslashreplace").decode()
+
+
 def named(error: BaseException) -> str:
     """The class and the text of an error, also of one of the user's that has none: its `__str__` may raise.
 

@@ -5,6 +5,7 @@ The sink, the source and the lookup table use it. No message or `repr` of this m
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -31,7 +32,10 @@ _DEFAULTS: Final = {
     "keepalives_count": 4,
     "tcp_user_timeout": 30_000,
 }
-_INSTALL: Final = "postgres: psycopg is not installed; install it by `pip install 'penstock[postgres]'`"
+_INSTALL: Final = (
+    "postgres: psycopg is not installed; install it by `pip install 'penstock[postgres]'`, on every machine of "
+    "the cluster"
+)
 _DSN_HELP: Final = (
     "postgres: the dsn cannot be read; give postgresql://user:password@host:port/database with special characters of "
     "user and password percent-encoded (urllib.parse.quote), or host=... dbname=... user=... password=..."
@@ -46,7 +50,7 @@ def parse_dsn(dsn: str) -> dict[str, Any]:
     Raises:
         ConfigurationError: it cannot be read; shows nothing of it, as what is wrong may be the password.
     """
-    _installed()
+    _require_installed()
     from psycopg import ProgrammingError
     from psycopg.conninfo import conninfo_to_dict
 
@@ -64,7 +68,10 @@ def parse_dsn(dsn: str) -> dict[str, Any]:
 
 
 def shown_dsn(dsn: str) -> str:
-    """Where the dsn leads to, for messages: `host:port/database`."""
+    """Where the dsn leads to, for messages: `host:port/database`; `?/?` where psycopg, which reads it, is missing."""
+    if not _is_installed():
+        # A job is described by its manager too, which has said that it cannot run it.
+        return "?/?"
     parameters = parse_dsn(dsn)
     host, port = parameters.get("host", "localhost"), parameters.get("port", "5432")
     return f"{host}:{port}/{parameters.get('dbname', '')}"
@@ -86,7 +93,9 @@ def connect(dsn: str, where: str) -> Postgres:
     Raises:
         ConnectionError: the server does not answer within 8 s (or the dsn's connect_timeout), or refuses; without the
             password.
+        ConfigurationError: psycopg is not installed.
     """
+    _require_installed()
     import psycopg
 
     parameters = {**_DEFAULTS, **parse_dsn(dsn), "client_encoding": "utf8"}
@@ -106,8 +115,9 @@ def ask(dsn: str, question: Callable[[Postgres], _T]) -> _T:
     """What `question` finds out on a connection of its own, where the job is planned.
 
     Raises:
-        ConfigurationError: the server cannot be used, or does not answer the question.
+        ConfigurationError: the server cannot be used, or does not answer the question; or psycopg is not installed.
     """
+    _require_installed()
     import psycopg
 
     try:
@@ -219,8 +229,10 @@ def _safe(error: Exception, parameters: dict[str, Any]) -> str:
     return text.replace(str(password), "***") if password else text
 
 
-def _installed() -> None:
-    try:
-        import psycopg  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(_INSTALL) from None
+def _is_installed() -> bool:
+    return importlib.util.find_spec("psycopg") is not None
+
+
+def _require_installed() -> None:
+    if not _is_installed():
+        raise ConfigurationError(_INSTALL)

@@ -51,12 +51,14 @@ def text_in(document: dict[str, Any], name: str) -> str | None:
     """A text of a body; None where it is not there.
 
     Raises:
-        HTTPException: it is no text.
+        HTTPException: it is no text, or one that has no bytes, as half of a surrogate pair has none.
     """
     value = document.get(name)
-    if value is None or (isinstance(value, str) and len(value) <= 4096):
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= 4096 and value == value.encode(errors="ignore").decode():
         return value or None
-    raise HTTPException(400, f"{name} must be a text of 4,096 characters at most")
+    raise HTTPException(400, f"{name} must be a text of 4,096 characters at most, in Unicode")
 
 
 def whole(value: object, name: str, low: int, high: int) -> int:

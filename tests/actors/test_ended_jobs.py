@@ -9,7 +9,14 @@ import pytest
 from penstock.actors.ended_jobs import KEPT, end_of, ended_jobs, note_end
 from penstock.actors.recorded_commands import forget, new_command, record, recorded
 from penstock.actors.registry import JobControl, find_job, list_jobs
-from penstock.engine.errors import JobCancelledError, JobError, JobFailedError, NoAnswerError, WorkerLostError
+from penstock.engine.errors import (
+    ConfigurationError,
+    JobCancelledError,
+    JobError,
+    JobFailedError,
+    NoAnswerError,
+    WorkerLostError,
+)
 from penstock.engine.job.info import EventTimeWait, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from tests.actors.notes import InMemory
@@ -77,11 +84,16 @@ def test_a_job_whose_manager_does_not_answer_is_listed_as_that(
         def info(self) -> JobInfo:
             raise WorkerLostError("it has ended since")
 
-    jobs = {"orders": Silent("orders", None), "other": Gone("other", None)}
+    class Broken(JobControl):
+        def info(self) -> JobInfo:
+            raise ConfigurationError("a package is not installed there")
+
+    jobs = {"orders": Silent("orders", None), "other": Gone("other", None), "sales": Broken("sales", None)}
     monkeypatch.setattr("penstock.actors.registry.named_jobs", lambda: jobs)
-    (listed,) = list_jobs()
+    listed, broken = list_jobs()
     assert (listed.name, listed.answers, listed.waiting_for) == ("orders", False, "an answer of its manager")
-    with pytest.raises(JobError, match="running: orders, other"):
+    assert (broken.name, broken.waiting_for) == ("sales", "its manager: a package is not installed there")
+    with pytest.raises(JobError, match="running: orders, other, sales"):
         find_job("nobody")
 
 

@@ -210,6 +210,11 @@ def test_a_body_that_is_no_object_is_refused(serve: Serve, body: str) -> None:
     assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
 
 
+def test_a_folder_whose_name_has_no_bytes_is_refused(serve: Serve) -> None:
+    body = '{"target-directory": "s3://a/\\ud800"}'
+    assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
+
+
 def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster) -> None:
     assert serve().get("/v1/jobs/orders-1/autoscaler").status_code == 404
     record = ScalingRecord(5_000, "rescaled", (("src", 3),), ("src: 0.92 busy",), seconds=0.5)

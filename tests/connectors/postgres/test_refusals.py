@@ -35,6 +35,24 @@ def test_a_server_that_is_not_there_is_named_at_once(use: Callable[[str], Any]) 
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize("use", USES)
+def test_without_its_package_it_says_how_to_install_it(
+    use: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'penstock\[postgres\]'"):
+        use("postgresql://127.0.0.1:1/shop")
+
+
+def test_where_its_package_is_missing_a_sink_from_elsewhere_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = PostgresSink("postgresql://127.0.0.1:1/shop", "t")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "t" in sink.describe()
+    assert sink.datasets
+    with pytest.raises(ConfigurationError, match=r"pip install 'penstock\[postgres\]'"):
+        sink.prepare()
+
+
 def test_a_server_that_never_answers_is_named_within_ten_seconds() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
