@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +24,21 @@ def hidden(folder: Path) -> set[str]:
     return {path.name for path in (folder / "out").glob(".part-*")}
 
 
-def prepare_without_commit(job: JobHandle, folder: Path) -> None:
-    """Take checkpoints that are never complete, until sinks have prepared rows."""
+@contextlib.contextmanager
+def failing_checkpoints() -> Iterator[None]:
+    """No checkpoint is complete meanwhile."""
 
     def fails(*_: Any) -> None:
         raise CheckpointError("the disk is gone")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderJobStore, "complete", fails)
+        yield
+
+
+def prepare_without_commit(job: JobHandle, folder: Path) -> None:
+    """Take checkpoints that are never complete, until sinks have prepared rows."""
+    with failing_checkpoints():
         before = hidden(folder)
         # What is being written still goes with its writer.
         while not any(name.endswith(".prepared") for name in hidden(folder) - before):
@@ -41,8 +50,10 @@ def leave_files(folder: Path, **arguments: Any) -> set[str]:
     before = hidden(folder) if (folder / "out").exists() else set()
     job = submit(folder, **arguments)
     run_for_a_while(job)
-    prepare_without_commit(job, folder)
-    job.suspend()
+    # A checkpoint that is complete before the run stands still would have them.
+    with failing_checkpoints():
+        prepare_without_commit(job, folder)
+        job.suspend()
     left = hidden(folder) - before
     assert left
     return left
