@@ -5,7 +5,6 @@ The sink, the source and the lookup table use it. No message or `repr` of this m
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -230,7 +229,12 @@ def _safe(error: Exception, parameters: dict[str, Any]) -> str:
 
 
 def _is_installed() -> bool:
-    return importlib.util.find_spec("psycopg") is not None
+    # It may be there without libpq, and then it cannot be imported either.
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def _require_installed() -> None:

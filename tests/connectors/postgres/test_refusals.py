@@ -39,14 +39,14 @@ def test_a_server_that_is_not_there_is_named_at_once(use: Callable[[str], Any]) 
 def test_without_its_package_it_says_how_to_install_it(
     use: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'penstock\[postgres\]'"):
         use("postgresql://127.0.0.1:1/shop")
 
 
 def test_where_its_package_is_missing_a_sink_from_elsewhere_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     sink = PostgresSink("postgresql://127.0.0.1:1/shop", "t")
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
     assert "t" in sink.describe()
     assert sink.datasets
     with pytest.raises(ConfigurationError, match=r"pip install 'penstock\[postgres\]'"):
