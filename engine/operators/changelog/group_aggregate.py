@@ -180,7 +180,7 @@ class GroupAggregate(Operator):
         search = state.rows.search(keys)
         found = search.slots
         had = found >= 0
-        if not had.all():
+        if not had.all() and (signs < 0).any():
             known = _behind_the_first(of, signs, had)
             rows, signs, of = rows.filter(pa.array(known)), signs[known], of[known]
         before = np.zeros(len(found), np.int64)
