@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -24,11 +24,15 @@ _NO_TIME: Final = -(2**63)
 
 
 def _from_unixtime(call: CallValues) -> pa.Array:
+    return pa.array(_by_pattern(call, _unix_text), pa.string())
+
+
+def _by_pattern(call: CallValues, function: Callable[[Any, str, ZoneInfo], object]) -> list[object]:
+    """What a function makes of each value by its pattern, the second argument, which may be left out."""
     zone = call.session.zone_info
     patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
     pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-    texts = [None if v is None or p is None else _unix_text(v, p, zone) for v, p in pairs]
-    return pa.array(texts, pa.string())
+    return [None if value is None or pattern is None else function(value, pattern, zone) for value, pattern in pairs]
 
 
 def _unix_text(seconds: int, pattern: str, zone: ZoneInfo) -> str | None:
@@ -42,11 +46,7 @@ def _unix_text(seconds: int, pattern: str, zone: ZoneInfo) -> str | None:
 def _unix_timestamp(call: CallValues) -> pa.Array:
     if not call.columns:
         return pa.array([call.session.now_ms // 1000] * call.rows, pa.int64())
-    zone = call.session.zone_info
-    patterns = call.columns[1].to_pylist() if len(call.columns) > 1 else [DEFAULT_PATTERN] * call.rows
-    pairs = zip(call.columns[0].to_pylist(), patterns, strict=True)
-    seconds = [None if v is None or p is None else _unix_seconds(v, p, zone) for v, p in pairs]
-    return pa.array(seconds, pa.int64())
+    return pa.array(_by_pattern(call, _unix_seconds), pa.int64())
 
 
 def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
