@@ -37,6 +37,8 @@ _CATEGORY: Final = re.compile(
 _HORIZONTAL: Final = r" \t\xA0\u1680\u180E\u2000-\u200A\u202F\u205F\u3000"
 _VERTICAL: Final = r"\n\x0B\f\r\x85\u2028\u2029"
 _SETS: Final = {"h": _HORIZONTAL, "v": _VERTICAL}
+_NO_BOUNDS: Final = frozenset((r"\d", r"\D", r"\s", r"\S", r"\w", r"\W", _HORIZONTAL, _VERTICAL))
+"""Parts of sets behind which `-` means itself."""
 _ESCAPES: Final = {
     "e": r"\x1B",
     "z": r"\Z",
@@ -56,7 +58,7 @@ _TOKEN: Final = re.compile(
     | \\c(?P<control>.)
     | \\k<(?P<reference>\w+)>
     | \\(?P<escape>.)
-    | \(\?<(?P<group>[A-Za-z]\w*)>
+    | \(\?<(?P<group>[A-Za-z][A-Za-z0-9]*)>
     | \(\?(?P<flags>[idmsuxU]*(?:-[idmsuxU]+)?)(?P<behind>[:)])
     | (?P<no_java>\(\?[P\#(]|\{(?!\d+(?:,\d*)?\}))
     | (?P<sign>.)
@@ -86,6 +88,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         raise
 
 
+@lru_cache(_MOST_PATTERNS)
 def java_pattern(pattern: str) -> re.Pattern[str] | None:
     """As `compiled`; None: it is no regular expression in Java.
 
@@ -114,7 +117,7 @@ class _Translation:
     def text(self) -> str:
         for token in _TOKEN.finditer(self._pattern):
             kind = token.lastgroup
-            if kind == "sign" or (self._in_set and kind in ("group", "flags", "behind", "no_java")):
+            if kind == "sign" or (self._in_set and kind in ("group", "behind", "no_java")):
                 for sign in token[0]:
                     self._sign(sign)
             else:
@@ -133,8 +136,8 @@ class _Translation:
             raise _unsupported(self._pattern, "a set within a set")
         elif sign == "]" and self._parts[self._set_from :] not in ([], ["^"]):
             self._set_from = -1
-        elif sign in "|~" or (sign == before == "-"):
-            # Two of them mean something else in a set of Python's, or will.
+        elif sign in "|~" or (sign == "-" and (before == "-" or before in _NO_BOUNDS)):
+            # Two of them mean something else in a set of Python's, or will; and `-` is a range behind any class.
             sign = f"\\{sign}"
         self._parts.append(sign)
 
@@ -158,7 +161,7 @@ class _Translation:
             case "escape":
                 return self._escape(token[0], found["escape"])
             case "behind":
-                return self._flags(token[0], found["flags"], token.start())
+                return self._flags(token[0], found["flags"])
         raise re.error(f"{token[0]!r} means nothing in Java")
 
     def _escape(self, whole: str, letter: str) -> str:
@@ -169,7 +172,7 @@ class _Translation:
             raise _unsupported(self._pattern, whole)
         return _ESCAPES.get(letter, whole) if letter == "e" or not self._in_set else whole
 
-    def _flags(self, whole: str, flags: str, start: int) -> str:
+    def _flags(self, whole: str, flags: str) -> str:
         if whole == "(?:":
             return whole
         is_first = all(part.startswith("(?") and part.endswith(")") for part in self._parts)

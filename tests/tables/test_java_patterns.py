@@ -53,12 +53,14 @@ def _found(text: str, pattern: str) -> tuple[Any, ...]:
         ("a]", "[]a]", (True, "a", "__")),
         ("a&b", "[a&b]+", (True, "a&b", "_")),
         ("a-b", r"[\w-]+", (True, "a-b", "_")),
+        ("a.b-c@d", r"[\w-\.]+", (True, "a.b-c", "_@_")),
+        ("a-\xa0y", r"[\h-z]+", (True, "-\xa0", "a_y")),
         ("a|b", "[|~|]", (True, "|", "a_b")),
         ("aBc", "a(?i:b)c", (True, "aBc", "_")),
         ("(", "[(?:]", (True, "(", "_")),
         *(
             (text, text, (False, None, None))
-            for text in ("(", "a{,2}", "{", "(?#c)a", "(?P<n>a)", r"\y", "a{2,1}", "(" * 9_000)
+            for text in ("(", "a{,2}", "{", "(?#c)a", "(?P<n>a)", "(?<n_>a)", r"\y", "a{2,1}", "(" * 9_000)
         ),
     ],
 )
