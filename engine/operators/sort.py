@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.elements import Batch, join_schemas, with_types
-from penstock.engine.errors import StateError
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.joins.row_log import RowLog
 from penstock.engine.operators.relational import Ordered
+from penstock.engine.operators.saved_aggregates import refuse_strangers
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.ordering import SortKey, check_sort_keys, row_order
 from penstock.engine.state.capture import (
@@ -124,11 +124,7 @@ class Sort(EmitsAtEnd):
     def restore(self, snapshot: OperatorSnapshot) -> None:
         if not snapshot.tables:
             return
-        if strangers := sorted(snapshot.tables.keys() - {_STATE}):
-            raise StateError(
-                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which a sort does not keep; "
-                "give the operator another uid, and start with allow_non_restored_state to drop that state"
-            )
+        refuse_strangers(snapshot.tables, {_STATE}, "a sort", self._context.where)
         for rows in snapshot.tables[_STATE].data.drop_columns(_PLACE).to_batches():
             if rows.num_rows:
                 self._add(rows)

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import Batch, Watermark
-from penstock.engine.errors import GraphError, ResultError, StateError
+from penstock.engine.errors import GraphError, ResultError
 from penstock.engine.functions import Context, KeyedProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.functions.keyed_process import KeyedProcessOperator
+from penstock.engine.operators.saved_aggregates import refuse_strangers
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
 from penstock.engine.state.descriptors import ValueStateDescriptor
@@ -132,11 +133,7 @@ class KeyedReduceOperator(Operator):
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         self._watermark = snapshot.watermark
-        if strangers := sorted(snapshot.tables.keys() - {_REDUCED}):
-            raise StateError(
-                f"{self._context.where}: the saved state holds {', '.join(strangers)}, which reduce does not keep; "
-                "give the operator another uid, and start with allow_non_restored_state to drop that state"
-            )
+        refuse_strangers(snapshot.tables, {_REDUCED}, "reduce", self._context.where)
         table = snapshot.tables.get(_REDUCED)
         if table is not None:
             if self._inner is None:
