@@ -227,7 +227,8 @@ class JobBrain:
         ends = len(attempts.finished) == len(attempts.deployed) or (
             checkpoints is not None and checkpoints.ends_the_job
         )
-        return not (changes or ends or layout is None or layout.scale.most is not None)
+        is_small = layout is None or layout.scale.most is not None
+        return not (changes or ends or is_small or self._commands.holds_any)
 
     def _proceed(self) -> None:
         """Do what an event has made possible."""
@@ -235,6 +236,7 @@ class JobBrain:
         if life.ending is None:
             self._recovery.proceed()
         if life.ending is None:
+            self._commands.proceed()
             self._finish.proceed()
         life.proceed_to_end()
         self.ended = life.ended

@@ -22,7 +22,8 @@ from penstock.engine.job.life import Drain, Life
 from penstock.engine.job.rescaling import Rescaling
 from penstock.engine.job.status import JobStatus
 
-_SAVEPOINTS: Final[Mapping[type[ev.Command], tuple[SnapshotKind, Purpose]]] = {
+_TAKEN: Final[Mapping[type[ev.Command], tuple[SnapshotKind, Purpose]]] = {
+    ev.TakeCheckpoint: (SnapshotKind.CHECKPOINT, Purpose.ANSWER),
     ev.TakeSavepoint: (SnapshotKind.SAVEPOINT, Purpose.ANSWER),
     ev.StopJob: (SnapshotKind.SUSPEND, Purpose.STOP),
 }
@@ -42,6 +43,18 @@ class Commands:
         self._life = life
         self._finish = finish
         self._rescaling = rescaling
+        self._held: list[tuple[int, str | None]] = []
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether some wait for tasks that are being replaced."""
+        return bool(self._held)
+
+    def proceed(self) -> None:
+        """Take what was held, if it may be taken now."""
+        held, self._held = self._held, []
+        for request, folder in held:
+            self._take(request, folder)
 
     def on_asked(self, request: int, command: ev.Command) -> None:
         """Somebody asks for something."""
@@ -52,8 +65,7 @@ class Commands:
                 case ev.CancelJob(retain):
                     self._cancel(request, retain)
                 case ev.TakeCheckpoint():
-                    wanted = Wanted(SnapshotKind.CHECKPOINT, Purpose.ANSWER, None, request)
-                    self._checkpoints().want(wanted, life.now)
+                    self._take(request, None)
                 case ev.TakeSavepoint(directory) | ev.StopJob(directory) | ev.DrainJob(directory):
                     self._checkpoints()
                     life.said.append(say.CheckFolder(request, directory))
@@ -64,24 +76,36 @@ class Commands:
 
     def on_folder(self, event: ev.FolderChecked | ev.FolderRefused) -> None:
         """The folder for a savepoint can be written, or not."""
-        life, command = self._life, self._life.requests.command(event.request)
+        if isinstance(event, ev.FolderRefused):
+            self._life.requests.answer(event.request, event.error)
+        else:
+            self._take(event.request, event.folder)
+
+    def _take(self, request: int, folder: str | None) -> None:
+        """Take the checkpoint or savepoint of a request, or hold it until no task is being replaced."""
+        life, command = self._life, self._life.requests.command(request)
         if command is None:
             return
-        if isinstance(event, ev.FolderRefused):
-            life.requests.answer(event.request, event.error)
-            return
         try:
-            # The job may have failed, finished or been drained meanwhile.
+            # The job may have failed, finished or been drained since it was asked.
             checkpoints = self._checkpoints()
-            if isinstance(command, ev.DrainJob):
+            if self._must_wait(command):
+                self._held.append((request, folder))
+            elif isinstance(command, ev.DrainJob):
+                assert folder is not None, "its folder has been checked"
                 checkpoints.drain(life.now)
-                life.drain = Drain(event.request, event.folder)
+                life.drain = Drain(request, folder)
                 life.said.append(say.EndInput())
             else:
-                kind, purpose = _SAVEPOINTS[type(command)]
-                checkpoints.want(Wanted(kind, purpose, event.folder, event.request), life.now)
+                kind, purpose = _TAKEN[type(command)]
+                checkpoints.want(Wanted(kind, purpose, folder, request), life.now)
         except CheckpointError as error:
-            life.requests.answer(event.request, error)
+            life.requests.answer(request, error)
+
+    def _must_wait(self, command: ev.Command) -> bool:
+        """Whether tasks of the job, which runs, are being replaced; a drain comes before those that may yet not be."""
+        is_next = self._rescaling.is_switching and not isinstance(command, ev.DrainJob)
+        return is_next or not self._life.attempts.is_calm
 
     def on_room(self) -> None:
         """There is room again for a job that runs smaller than it should."""
@@ -116,8 +140,12 @@ class Commands:
     def _rescale(self, request: int, wanted: ParallelismRequest) -> None:
         checkpoints, layout = self._checkpoints(), self._life.layout
         assert layout is not None
-        if self._rescaling.ask(self._life.name, request, wanted, layout):
+        chosen = self._rescaling.ask(self._life.name, request, wanted, layout)
+        if chosen is None:
             self._take_for_rescale(checkpoints)
+        else:
+            # As many as run, for want of room, may be what is wanted now: then room is awaited no more.
+            self._life.layout = chosen
 
     def _take_for_rescale(self, checkpoints: JobCheckpoints) -> None:
         if self._rescaling.goes_live:

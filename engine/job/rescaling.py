@@ -138,6 +138,11 @@ class Rescaling:
         return not waits and rescale is not None and rescale.is_prepared and rescale.before is None
 
     @property
+    def is_switching(self) -> bool:
+        """Whether the checkpoint is under way behind which tasks are replaced."""
+        return self._rescale is not None and self._rescale.is_switching
+
+    @property
     def may_wait(self) -> bool:
         """Whether the job runs on as long as nothing is done for it."""
         return self._rescale is None or not self._rescale.has_switched
@@ -177,8 +182,8 @@ class Rescaling:
         """Whether this task is to be stopped for it while others run on."""
         return self._rescale is not None and task in self._rescale.replaced
 
-    def ask(self, name: str, request: int, wanted: ParallelismRequest, running: Layout) -> bool:
-        """Somebody asks job `name` for another parallelism: whether a checkpoint is to be taken for it.
+    def ask(self, name: str, request: int, wanted: ParallelismRequest, running: Layout) -> Layout | None:
+        """Somebody asks job `name` for another parallelism: the layout where its subtasks run already, else None.
 
         Raises:
             JobError: another rescale is under way.
@@ -190,9 +195,9 @@ class Rescaling:
         layout = self._plan(scale)
         if layout.places == running.places:
             self._requests.answer(request, 0.0)
-            return False
+            return layout
         self._rescale = self._new(request, wanted, running, layout)
-        return True
+        return None
 
     @staticmethod
     def _new(request: int, wanted: ParallelismRequest, running: Layout, layout: Layout) -> _Rescale:
@@ -296,12 +301,11 @@ class Rescaling:
     def on_deploy_failed(self, error: PenstockError, running: Layout) -> tuple[PenstockError, Layout]:
         """The job could not be deployed: the error to recover from, and the layout to recover to."""
         rescale = self._rescale
-        if rescale is None or rescale.before is None:
+        # Whatever else is in the way, the job is deployed so again, and whoever has asked for it waits for that.
+        if rescale is None or rescale.before is None or not isinstance(error, ClusterError):
             return error, running
         self.refuse(error)
-        if isinstance(error, ClusterError):
-            # There was room for what ran before.
-            failure = JobError(f"the job could not be rescaled: {error}")
-            failure.__cause__ = error
-            return failure, rescale.before
-        return error, running
+        # There was room for what ran before.
+        failure = JobError(f"the job could not be rescaled: {error}")
+        failure.__cause__ = error
+        return failure, rescale.before

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.errors import NotRunningError
 from penstock.engine.graph.scale import Scale
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
@@ -320,3 +323,54 @@ def test_a_drain_while_state_is_taken_in_for_a_rescale_comes_first() -> None:
     shell.commit()
     shell.take_down()
     assert (shell.brain.status, shell.answers(drain)) == (JobStatus.FINISHED, [f"memory://{number}"])
+
+
+def replacing(shell: Shell) -> None:
+    switching(shell)
+
+
+def deploying(shell: Shell) -> None:
+    switching(shell)
+    shell.cancelled()
+
+
+TAKEN = (ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.StopJob())
+BEHIND = [
+    *itertools.product(TAKEN, (prepared, replacing, deploying)),
+    *((ev.DrainJob(), one) for one in (replacing, deploying)),
+]
+
+
+@pytest.mark.parametrize(("command", "moment"), BEHIND)
+def test_what_is_asked_while_tasks_are_replaced_is_done_behind_that(
+    command: ev.Command, moment: Callable[[Shell], object]
+) -> None:
+    shell = Shell().run()
+    moment(shell)
+    injected = shell.count(say.Inject)
+    request = shell.ask(command)
+    if not isinstance(command, ev.TakeCheckpoint):
+        shell.handle(ev.FolderChecked(request, "memory://s"))
+    if moment is prepared:
+        shell.store()
+    assert (shell.count(say.Inject), shell.count(say.EndInput), shell.answers(request)) == (injected, 0, [])
+    shell.cancelled()
+    shell.deployed()
+    if isinstance(command, ev.DrainJob):
+        shell.finish()
+    assert sorted(shell.last(say.Inject).places) == [*SOURCES, *NEW], "of the job as it is now"
+    number = shell.store()
+    if not isinstance(command, ev.TakeCheckpoint | ev.TakeSavepoint):
+        shell.commit()
+        shell.take_down()
+    assert shell.answers(request) == [f"memory://{number}"]
+
+
+def test_what_waits_for_tasks_that_are_replaced_is_refused_if_the_job_fails_meanwhile() -> None:
+    shell = Shell().run()
+    replacing(shell)
+    request = shell.ask(ev.TakeCheckpoint())
+    shell.fail((1, 1))
+    (answer,) = shell.answers(request)
+    assert isinstance(answer, NotRunningError)
+    assert "try again" in str(answer)

@@ -78,6 +78,18 @@ def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
     assert shell.count(say.TakeDown) == 1
 
 
+def test_a_rescale_that_storage_delays_is_answered_once_it_has_taken_place() -> None:
+    shell = with_a_loop()
+    request = rescaled(shell)
+    shell.handle(ev.Prepared(request))
+    shell.cancelled()
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, CheckpointError("the bucket is away")))
+    assert not shell.answers(request)
+    shell.restart()
+    assert (len(shell.last(say.Deploy).places), shell.brain.status) == (6, JobStatus.RUNNING)
+    assert shell.answers(request) == [pytest.approx(0.2)]
+
+
 def test_a_rescale_that_cannot_be_prepared_changes_nothing() -> None:
     shell = with_a_loop()
     request = rescaled(shell)

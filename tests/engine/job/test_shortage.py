@@ -113,6 +113,16 @@ def test_who_rescales_it_meanwhile_has_the_last_word() -> None:
     assert (shell.last(say.Deploy).layout.scale, shell.count(say.Prepare)) == (Scale(3), 1)
 
 
+def test_who_asks_for_what_it_has_gets_that_for_good() -> None:
+    shell = runs_small()
+    assert shell.answers(shell.ask(ev.RescaleJob(1))) == [0.0]
+    shell.handle(ev.RoomFound())
+    assert not shell.count(say.Prepare)
+    shell.fail((2, 0))
+    shell.restart()
+    assert (list(shell.last(say.Deploy).places), shell.count(say.AwaitRoom)) == (SMALL, 1)
+
+
 def test_a_job_that_is_drained_stays_small() -> None:
     shell = runs_small()
     request = shell.ask(ev.DrainJob())
