@@ -17,12 +17,11 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, partial_layout, rows_of
 from penstock.engine.cells.slot_accumulators import LATEST, STATE, HeldAccumulators, Rows
 from penstock.engine.columns import beside, one_array
-from penstock.engine.elements import Batch, join_schemas, table_to_record_batch
-from penstock.engine.errors import RecordError, StateError
+from penstock.engine.elements import Batch, table_to_record_batch
 from penstock.engine.operators.at_end import EmitsAtEnd
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.relational import KeyTotals
-from penstock.engine.operators.saved_aggregates import REMEDY, check_columns, refuse_strangers
+from penstock.engine.operators.saved_aggregates import check_columns, check_types, refuse_strangers
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, Updates
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import ChangedSlots
@@ -61,9 +60,7 @@ class KeyedAccumulators:
         if self._timed:
             table = table.append_column(LATEST, batch.timestamps)
         if self._saved is not None:
-            self._check_types(self._saved, table.schema)
-            if not any(map(pa.types.is_null, table.schema.types)):
-                self._saved = None
+            self._saved = check_types(self._saved, table.schema, self._context.where)
         rows = self._held.merge(table)
         self._changed.mark(rows.touched, self._held.index.end)
         return rows
@@ -143,17 +140,6 @@ class KeyedAccumulators:
             self._held.take_in(data)
         self._saved = self._held.saved
         self._changed.begin()
-
-    def _check_types(self, saved: pa.Schema, came: pa.Schema) -> None:
-        """Make sure that the first rows behind a restore have the types of the saved state."""
-        try:
-            join_schemas(pa.schema([saved.field(name) for name in came.names]), came, "saved state")
-        except RecordError as error:
-            kinds = [", ".join(f"{name}: {schema.field(name).type}" for name in came.names) for schema in (saved, came)]
-            raise StateError(
-                f"{self._context.where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); "
-                f"{REMEDY}"
-            ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import pyarrow as pa
+
 from penstock.engine.aggregates.accumulators import INTERNAL
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.errors import StateError
+from penstock.engine.elements import join_schemas
+from penstock.engine.errors import RecordError, StateError
 
 ANOTHER_UID: Final = "give the operator another uid, and start with allow_non_restored_state to drop that state"
 REMEDY: Final = "aggregate as before, or start without this operator's state"
@@ -60,3 +63,27 @@ def check_columns(saved: Sequence[str], aggregation: GroupedAggregation, beside:
             f"{where}: the state was saved with the accumulators ({', '.join(accumulators)}), and the aggregates need "
             f"({', '.join(needed)}) now; {REMEDY}"
         )
+
+
+def check_types(saved: pa.Schema, came: pa.Schema, where: str) -> pa.Schema | None:
+    """Make sure that the first rows behind a restore have the types of the saved state.
+
+    Args:
+        saved: the columns of the state.
+        came: the keys and accumulators of rows.
+        where: the operator and subtask, for messages.
+
+    Returns:
+        `saved`, where a column has nothing but nulls so far, so that the next rows are to be looked at too; else None.
+
+    Raises:
+        StateError: they have others.
+    """
+    try:
+        join_schemas(pa.schema([saved.field(name) for name in came.names]), came, "saved state")
+    except RecordError as error:
+        kinds = [", ".join(f"{name}: {schema.field(name).type}" for name in came.names) for schema in (saved, came)]
+        raise StateError(
+            f"{where}: the state was saved as ({kinds[0]}), and the rows now make ({kinds[1]}); {REMEDY}"
+        ) from error
+    return saved if any(map(pa.types.is_null, came.types)) else None

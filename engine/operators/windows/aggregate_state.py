@@ -76,6 +76,11 @@ def restored_parts(snapshot: OperatorSnapshot) -> Iterator[pa.Table]:
         yield from parts_of(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
 
 
+def restored_schema(snapshot: OperatorSnapshot) -> pa.Schema | None:
+    """The columns of the rows that a snapshot holds; None where there are none."""
+    return snapshot.tables[WINDOW_STATE].data.schema if WINDOW_STATE in snapshot.tables else None
+
+
 def put_aside(late: Batch, tag: str | None, context: OperatorContext) -> None:
     """Give late rows to the side output `tag`, or count them where there is none."""
     if tag is None:

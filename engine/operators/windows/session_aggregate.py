@@ -29,6 +29,7 @@ from penstock.engine.columns import beside
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.saved_aggregates import check_types
 from penstock.engine.operators.spec import OperatorTraits
 from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
@@ -39,6 +40,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     kept_table,
     put_aside,
     restored_parts,
+    restored_schema,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_aggregate import window_batch
@@ -75,6 +77,7 @@ class SessionAggregate(Operator):
         self._form = WindowForm(spec.windows, spec.allowed_lateness_ms)
         self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
+        self._saved: pa.Schema | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -99,6 +102,8 @@ class SessionAggregate(Operator):
         assert batch.timestamps is not None, "the graph refuses windows without timestamps"
         starts = batch.timestamps.to_numpy()
         lifted = self._aggregation.lift(batch.data, batch.timestamps)
+        if self._saved is not None:
+            self._saved = check_types(self._saved, lifted.schema, self._context.where)
         first_end = int(starts.min()) + self._gap
         placed = self._place(lifted, starts, starts + self._gap)
         horizon = self._form.horizon(watermark)
@@ -214,6 +219,7 @@ class SessionAggregate(Operator):
         self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
+        self._saved = restored_schema(snapshot)
         self._load(restored_parts(snapshot))
         self._captured.settle(self._sessions.open_sessions())
 

@@ -32,6 +32,7 @@ from penstock.engine.elements import MIN_TIMESTAMP, Batch, Slices, Watermark, ta
 from penstock.engine.free_memory import free_memory
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.relational import WindowTotals
+from penstock.engine.operators.saved_aggregates import check_types
 from penstock.engine.operators.spec import OperatorTraits
 from penstock.engine.operators.windows.aggregate_spec import AggregateSpec
 from penstock.engine.operators.windows.aggregate_state import (
@@ -41,6 +42,7 @@ from penstock.engine.operators.windows.aggregate_state import (
     kept_table,
     put_aside,
     restored_parts,
+    restored_schema,
 )
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.operators.windows.window_form import WINDOW_FORM, WindowForm
@@ -118,6 +120,7 @@ class WindowAggregate(Operator):
         self._form = WindowForm(spec.windows, spec.allowed_lateness_ms)
         self._late_tag = spec.late_tag
         self._watermark = MIN_TIMESTAMP
+        self._saved: pa.Schema | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -144,6 +147,8 @@ class WindowAggregate(Operator):
             if not batch.num_rows:
                 return
         lifted = accumulators_of(self._aggregation, batch)
+        if self._saved is not None:
+            self._saved = check_types(self._saved, lifted.schema, self._context.where)
         numbers, slots = self._numbers(timestamps), self._cells.lookup(lifted)
         self._cells.add(0, numbers, slots, lifted)
         self._tree.update(numbers, slots, lifted)
@@ -316,6 +321,7 @@ class WindowAggregate(Operator):
         self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
+        self._saved = restored_schema(snapshot)
         self._load(restored_parts(snapshot))
         self._cells.settle()
 

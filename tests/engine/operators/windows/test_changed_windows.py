@@ -15,7 +15,7 @@ from penstock import CountEvictor, CountTrigger, session, sliding, tumbling
 from penstock.engine.aggregates import functions as agg
 from penstock.engine.aggregates.functions import count
 from penstock.engine.aggregates.grouped import GroupedAggregation
-from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import StateError
 from penstock.engine.operators.windows.session_aggregate import SessionAggregateSpec
 from penstock.engine.operators.windows.window_aggregate import WindowAggregateSpec
@@ -237,6 +237,26 @@ def test_sessions_are_not_carried_along_by_a_function() -> None:
     restored = OperatorDriver(spec_of(lambda s: s.process(Nothing, returns={"n": "int64"})))
     with pytest.raises(StateError, match="another uid"):
         restored.operator.restore(_older(saved.snapshot()))
+
+
+@pytest.mark.parametrize("spec", [TUMBLING, SESSIONS], ids=["windows", "sessions"])
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [(pa.timestamp("ms"), pa.timestamp("us")), (pa.int32(), pa.int64()), (pa.int64(), pa.float64())],
+    ids=["units", "widths", "floats"],
+)
+def test_rows_that_make_accumulators_of_other_types_are_refused(spec: Any, before: Any, now: Any) -> None:
+    """Numbers of one unit would be compared with those of another."""
+    latest = replace(spec, aggregation=GroupedAggregation(["a"], {"latest": agg.max("n")}))
+
+    def rows(kind: pa.DataType) -> Batch:
+        return Batch(pa.record_batch({"a": ["x"], "n": pa.array([12]).cast(kind)}), pa.array([12]))
+
+    saved = RunningOperator(latest.create())
+    saved.process(rows(before))
+    _restored(latest, snapshot_of(saved.operator)).process(rows(before))
+    with pytest.raises(StateError, match=r"saved as \(a: string, __max\(n\): .*\), and the rows now make"):
+        _restored(latest, snapshot_of(saved.operator)).process(rows(now))
 
 
 def test_nothing_that_was_dropped_is_kept_of_a_watermark_that_has_not_come() -> None:
