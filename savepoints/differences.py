@@ -67,6 +67,8 @@ class SavepointDiff:
         operators_added, operators_removed: uids that are in one of the two only.
         states_added, states_removed: (uid, state) that are in one only, of operators that are in both.
         states: how the states differ that are in both, those that do not differ among them.
+        unread: uids of operators whose keyed state is in files of their backend, in one of the two at least, and not in
+            the same ones in both: its rows are not compared.
     """
 
     before: str
@@ -76,11 +78,12 @@ class SavepointDiff:
     states_added: Sequence[tuple[str, str]]
     states_removed: Sequence[tuple[str, str]]
     states: Sequence[StateDiff]
+    unread: Sequence[str] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether both hold the same state."""
-        only = (self.operators_added, self.operators_removed, self.states_added, self.states_removed)
+        """Whether both hold the same state. Of operators in `unread` that is not known, and it is False."""
+        only = (self.operators_added, self.operators_removed, self.states_added, self.states_removed, self.unread)
         return not any(only) and all(state.is_empty for state in self.states)
 
     def describe(self) -> str:
@@ -116,6 +119,10 @@ class SavepointDiff:
         yield from (f"- operator {uid}" for uid in self.operators_removed)
         yield from (f"+ state {uid} / {name}" for uid, name in self.states_added)
         yield from (f"- state {uid} / {name}" for uid, name in self.states_removed)
+        unread = (
+            "its keyed state is in files of its backend, which are not the same; take savepoints to compare its rows"
+        )
+        yield from (f"? operator {uid}: {unread}" for uid in self.unread)
 
     def to_dict(self) -> dict[str, Any]:
         """The difference as JSON has it (values that JSON lacks as text)."""
@@ -128,6 +135,7 @@ class SavepointDiff:
             "states_added": [{"uid": uid, "state": name} for uid, name in self.states_added],
             "states_removed": [{"uid": uid, "state": name} for uid, name in self.states_removed],
             "states": [_state_dict(state) for state in self.states],
+            "unread": list(self.unread),
         }
 
 
@@ -147,7 +155,7 @@ def diff(before: str | Path | Savepoint, after: str | Path | Savepoint, *, sampl
     """
     one, other = (given if isinstance(given, Savepoint) else read(given) for given in (before, after))
     operators = [{operator.uid: operator for operator in savepoint.operators} for savepoint in (one, other)]
-    states_added, states_removed, states = [], [], []
+    states_added, states_removed, states, unread = [], [], [], []
     for uid in operators[0]:
         if uid not in operators[1]:
             continue
@@ -155,6 +163,8 @@ def diff(before: str | Path | Savepoint, after: str | Path | Savepoint, *, sampl
         states_added += [(uid, name) for name in held[1] if name not in held[0]]
         states_removed += [(uid, name) for name in held[0] if name not in held[1]]
         states += [_diff_states(held[0][name], held[1][name], sample) for name in held[0] if name in held[1]]
+        if operators[0][uid].native_files != operators[1][uid].native_files:
+            unread.append(uid)
     return SavepointDiff(
         one.path,
         other.path,
@@ -163,6 +173,7 @@ def diff(before: str | Path | Savepoint, after: str | Path | Savepoint, *, sampl
         states_added,
         states_removed,
         states,
+        unread,
     )
 
 

@@ -247,7 +247,7 @@ class SavepointEditor:
 
         Raises:
             CheckpointError: no such operator.
-            StateError: no such state, rows of a join, or data that does not fit.
+            StateError: no such state, rows that an operator keeps, or data that does not fit.
         """
         return self.change_state(uid, name, lambda _: data)
 
@@ -260,7 +260,7 @@ class SavepointEditor:
 
         Raises:
             CheckpointError: no such operator.
-            StateError: no such state, rows of a join, or a result that does not fit.
+            StateError: no such state, rows that an operator keeps, or a result that does not fit.
 
         Example:
             `editor.change_state("totals", "total", lambda rows: rows.filter(pc.field("value") > 0))`

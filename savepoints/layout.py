@@ -7,6 +7,7 @@ what tells rows apart. Showing and storing are each other's inverse, but for the
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.errors import StateError, nearest
-from penstock.engine.operators.join_columns import FIRED_UNTIL, SIDES, TIMESTAMP
+from penstock.engine.operators.join_columns import FIRED_UNTIL, TIMESTAMP
 from penstock.engine.operators.sink import CHECKPOINT, COMMITTABLES, WRITER
 from penstock.engine.operators.windows.group_watermarks import GROUP_WATERMARKS
 from penstock.engine.operators.windows.window_aggregate import WINDOW_END, WINDOW_START, WINDOW_TYPE
+from penstock.engine.state.keys.identity import coded_type
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VALUE, StateTables
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -28,6 +30,8 @@ from penstock.engine.task.source_head import SPLITS_SCHEMA, SPLITS_TABLE
 TIME: Final = "time"
 LAST_TOUCHED: Final = "last_touched"
 _TIMERS: Final = {EVENT_TIMERS: "event timers", PROCESSING_TIMERS: "processing timers"}
+_ACCUMULATORS: Final = {"accumulators": "__", "window_aggregate": "__", "groups": "__rows"}
+"""The states of aggregates, a row for each key (and window): how the first column behind the key columns begins."""
 _SLICE: Final = "__slice"
 _TIMER_TIME: Final = "__time"
 _NUMBER: Final = "__number"
@@ -59,7 +63,7 @@ class StateKind(enum.Enum):
     AGGREGATE = "aggregate"
     """Accumulators of built-in aggregates, by key, and by window where there is one."""
     ROWS = "rows"
-    """Rows that a join keeps."""
+    """Rows that an operator keeps, such as a join or a Top-N."""
     OPERATOR_LIST = "operator list"
     """Values that belong to no key, dealt out evenly after a rescale."""
     UNION_LIST = "union list"
@@ -83,7 +87,7 @@ class Layout:
 
     Args:
         kind: what it holds.
-        keys: the key columns; empty where there are none, or where they are not known (rows of joins).
+        keys: the key columns; empty where there are none, or where they are not known (rows that operators keep).
         columns: the stored and the shown name of each column that is shown, in order.
         identity: the shown columns that tell rows apart; empty where equal rows may come several times.
         stored: the stored columns with their types, but for the key group.
@@ -206,15 +210,18 @@ def _keyed_kind(name: str, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...
             return StateKind.TIMERS, keys
         # Key columns may be called as the state's own columns are.
         value, map_key = (StateTables(keys, 1, name).column_name(own) for own in (VALUE, MAP_KEY))
-        if value in names[len(keys) :]:
+        if value in names[len(keys) :] and _TIMER_TIME not in names:
             if map_key in names[len(keys) :]:
                 return StateKind.MAP, keys
             is_list = pa.types.is_list(schema.field(value).type)
             return (StateKind.LIST if is_list else StateKind.VALUE), keys
-    if name in SIDES and TIMESTAMP in names:
-        return StateKind.ROWS, ()
-    own = [name for name in names if name.startswith(_INTERNAL)]
-    return (StateKind.AGGREGATE, tuple(n for n in names if n not in own)) if own else (StateKind.ROWS, ())
+    if name in _ACCUMULATORS:
+        keys = tuple(itertools.takewhile(lambda column: not column.startswith(_ACCUMULATORS[name]), names))
+        # SQL groups by any type; of those that cannot be keys of streams, rows are divided by their codes.
+        if all(coded_type(schema.field(key).type) == schema.field(key).type for key in keys):
+            return StateKind.AGGREGATE, keys
+    # By which of their columns other rows are divided is not written down.
+    return StateKind.ROWS, ()
 
 
 def _free_name(stored: str, keys: Sequence[str], names: Sequence[str], taken: Sequence[str]) -> str:

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import one_array
 from penstock.engine.errors import PenstockError, StateError, UnknownStateError, nearest
 from penstock.engine.state.capture import TableCapture
+from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from penstock.savepoints.history import merge_rows, standing_rows
@@ -105,7 +107,7 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
     shown = layout.show(data)
     for column, values in wanted.where.items():
         allowed = values_of(shown.schema, column, values)
-        shown = shown.filter(pc.is_in(shown.column(column), value_set=allowed))
+        shown = rows_with(shown, column, allowed)
     shown = shown if wanted.limit is None else shown.slice(0, wanted.limit)
     if shown.nbytes > MOST_BYTES:
         raise StateError(
@@ -134,10 +136,25 @@ def rows_of_keys(data: pa.Table, keys: pa.RecordBatch) -> pa.Table:
     if keys.num_rows == 0:
         return data.slice(0, 0)
     if len(names) == 1:
-        return data.filter(pc.is_in(data.column(names[0]), value_set=keys.column(names[0])))
-    held = pa.table({**{name: data.column(name) for name in names}, "__row": np.arange(len(data))})
-    found = held.join(pa.table(keys), names, join_type="left semi").column("__row").to_numpy()
-    return data.take(pa.array(np.sort(found)))
+        return rows_with(data, names[0], keys.column(names[0]))
+    index = KeyIndex()
+    index.lookup(keys.columns)
+    found = index.find([one_array(data.column(name)) for name in names])
+    return data.filter(pa.array(found >= 0))
+
+
+def rows_with(data: pa.Table, column: str, values: pa.Array) -> pa.Table:
+    """The rows that have one of the values in a column; null is one like others.
+
+    Raises:
+        StateError: values of its type, such as lists, cannot be looked for.
+    """
+    try:
+        return data.filter(pc.is_in(data.column(column), value_set=values))
+    except pa.ArrowNotImplementedError as error:
+        raise StateError(
+            f"column {column!r} is {values.type}, whose values cannot be looked for; ask for all rows, and filter them"
+        ) from error
 
 
 def values_of(schema: pa.Schema, column: str, values: Sequence[Any]) -> pa.Array:

@@ -103,6 +103,12 @@ class SavedOperator:
         return next((handle.native.format for _, handle in self._handles if handle.native is not None), None)
 
     @property
+    def native_files(self) -> frozenset[str]:
+        """The SHA-256 of each of these files."""
+        natives = [handle.native.files.values() for _, handle in self._handles if handle.native is not None]
+        return frozenset(file.sha256 for files in natives for file in files)
+
+    @property
     def native_nbytes(self) -> int:
         """Of these files."""
         natives = [handle.native.files.values() for _, handle in self._handles if handle.native is not None]

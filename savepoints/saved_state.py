@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.engine.checkpointing.handles import SegmentHandle, TableHandle
 from penstock.engine.errors import StateError, nearest
@@ -23,7 +22,7 @@ from penstock.savepoints.far_times import printable
 from penstock.savepoints.history import merge_rows
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
-from penstock.savepoints.live_rows import rows_of_keys
+from penstock.savepoints.live_rows import rows_of_keys, rows_with
 from penstock.savepoints.segments import decode_segment, read_file
 from penstock.savepoints.spark_frames import frame_of_parts
 from penstock.savepoints.storage import BlobStore
@@ -90,7 +89,7 @@ class SavedState:
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The key columns; empty where there are none, or they are not known (rows of joins)."""
+        """The key columns; empty where there are none, or they are not known (rows that operators keep)."""
         return self.layout.keys
 
     @property
@@ -243,7 +242,7 @@ class SavedState:
         else:
             found = self.to_arrow()
         for name, values in wanted.items():
-            found = found.filter(pc.is_in(found.column(name), value_set=values))
+            found = rows_with(found, name, values)
         return found
 
     def _values_of(self, name: str, given: Any) -> pa.Array:

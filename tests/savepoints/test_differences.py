@@ -16,10 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor, savepoints
+from penstock.engine.checkpointing.handles import NativeHandle, OperatorHandle, SubtaskHandle
 from penstock.engine.errors import RestoreError
 from penstock.savepoints.compare import compare
+from penstock.savepoints.content import sha256_of
+from penstock.savepoints.segments import write_file
+from penstock.savepoints.storage import open_blobs
 from tests.draws import drawn
-from tests.savepoints.made import checkpoint, totals
+from tests.savepoints.made import checkpoint, complete, totals
 
 MakeUrl = Callable[[], str]
 _NUMBERS = itertools.count()
@@ -171,3 +175,16 @@ def test_state_of_another_type_is_compared_where_it_can_be(memory_url: MakeUrl) 
 def test_what_is_missing_is_refused(memory_url: MakeUrl) -> None:
     with pytest.raises(RestoreError, match="nothing-there"):
         savepoints.diff("memory://nothing-there", "memory://nothing-there")
+
+
+def test_keyed_state_in_files_of_a_backend_is_not_said_to_be_the_same(memory_url: MakeUrl) -> None:
+    made = []
+    for content in (b"rows", b"rows", b"others"):
+        url = memory_url()
+        file = write_file(open_blobs(url), f"shared/{sha256_of(content)}-3-1-0-0-0.sst", content)
+        operator = OperatorHandle("a", "sum", native=NativeHandle("rocksdb", {"1.sst": file}, {}))
+        made.append(savepoints.read(complete(url, [SubtaskHandle(0, 0, 1, (operator,))])))
+    assert savepoints.diff(made[0], made[1]).is_empty
+    found = savepoints.diff(made[0], made[2])
+    assert (found.unread, found.is_empty) == (["a"], False)
+    assert "? operator a: its keyed state is in files of its backend" in found.describe()

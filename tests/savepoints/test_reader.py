@@ -18,7 +18,7 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError, RestoreError, StateError
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.keys.groups import key_groups
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table
 from penstock.engine.task.source_head import SPLITS_SCHEMA
 from penstock.savepoints.content import sha256_of
 from penstock.savepoints.layout import StateKind, layout_of
@@ -161,6 +161,36 @@ def test_accumulators_of_an_aggregate_are_shown_under_plain_names(memory_url: Ma
     assert state.kind is savepoints.StateKind.AGGREGATE
     assert state.to_arrow().to_pylist() == [{"user": "ann", "sum(price)": 7}]
     assert state.raw().column_names == ["__key_group", "user", name]
+
+
+def test_rows_that_a_query_keeps_are_found_by_their_columns_and_not_edited(memory_url: MakeUrl) -> None:
+    """They are divided by the columns of PARTITION BY, which nobody has written down."""
+    columns = {"user": ["ann", "ann", "bob"], "n": [1, 2, 3], "__count": [1, 1, 1], "__number": [0, 1, 2]}
+    url = _with_table(memory_url(), "rows", Redistribution.KEYED, keyed_table(pa.table(columns), ["user"], GROUPS).data)
+    state = savepoints.read(url).operator("op").state("rows")
+    assert (state.kind, state.key_columns) == (savepoints.StateKind.ROWS, ())
+    assert state.where(user="ann", n=2)["number"].to_pylist() == [1]
+    with pytest.raises(StateError, match="which has no keys"):
+        state.get("ann", 2)
+    with pytest.raises(StateError, match="can be kept or removed only"):
+        savepoints.modify(url, memory_url()).change_state("op", "rows", lambda rows: rows)
+
+
+def test_a_group_of_nulls_is_found_by_them(memory_url: MakeUrl) -> None:
+    columns = {"a": ["x", "x"], "b": pa.array([None, 1], pa.int64()), "__rows": [7, 8]}
+    url = _with_table(
+        memory_url(), "groups", Redistribution.KEYED, keyed_table(pa.table(columns), ["a", "b"], GROUPS).data
+    )
+    state = savepoints.read(url).operator("op").state("groups")
+    assert (state.get("x", None), state.get("x", 1), state.get("x", 2)) == ({"rows": 7}, {"rows": 8}, None)
+
+
+def test_values_that_cannot_be_looked_for_are_refused(memory_url: MakeUrl) -> None:
+    pair = ValueStateDescriptor("pair", "list<int64>")
+    editor = savepoints.bootstrap(memory_url())
+    made = editor.keyed_state("a", keys=["user"], state=pair, data=[{"user": "ann", "value": [1, 2]}]).write()
+    with pytest.raises(StateError, match=r"'value' is list<item: int64>.*filter them"):
+        made.operator("a").state("pair").where(value=[[1, 2]])
 
 
 def test_how_far_a_source_has_read_is_a_table(memory_url: MakeUrl) -> None:
