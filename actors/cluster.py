@@ -31,6 +31,9 @@ WARM_IMPORTS: Final = "penstock.warm_imports"
 """What the workers of a cluster are to load as they start."""
 ON_THIS_MACHINE: Final = "auto"
 """The address of a cluster that Ray finds here."""
+_INSIDE_THIS_PROCESS: Final = "local"
+"""What Ray calls a cluster that it is to start."""
+_RAY_ADDRESS: Final = "RAY_ADDRESS"
 _ANSWER_SECONDS: Final = 3.0
 _REMOTE_ANSWER_SECONDS: Final = 10.0
 
@@ -40,7 +43,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
 
     Args:
         address: of a running cluster (`"auto"`, `"host:port"`, `"ray://..."`), or None: the cluster that this process
-            is already connected to, or else a new one inside it, which ends with it.
+            is already connected to, that of RAY_ADDRESS, or else a new one inside it, which ends with it.
         cpus: how many (logical) CPUs the job's slots need; a new cluster gets at least that many.
         log_to_driver: whether this process shows what the workers print, and news of those that died.
 
@@ -77,8 +80,9 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     if not sys.stdout.isatty():
         # What workers print goes into a file or to another program, which want no colours.
         os.environ.setdefault("RAY_COLOR_PREFIX", "0")
-    if address is not None:
-        named = _checked(address)
+    wanted = named_address(address)
+    if wanted is not None:
+        named = _checked(wanted)
         try:
             with as_signalled():
                 ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
@@ -99,6 +103,12 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
             "(RAY_TMPDIR)"
         ) from error
     end_quickly_at_exit()
+
+
+def named_address(address: str | None) -> str | None:
+    """The address that counts: the one given, or else RAY_ADDRESS; None: a cluster inside this process may be made."""
+    named = address or os.environ.get(_RAY_ADDRESS)
+    return None if named in (None, "", _INSIDE_THIS_PROCESS) else named
 
 
 def _check_size(cpus: float) -> None:
@@ -172,7 +182,7 @@ def _checked(address: str) -> str:
         ClusterError: there is no cluster on this machine, nobody answers at the address, or the cluster wants a token
             that this process does not have.
     """
-    named = os.environ.get("RAY_ADDRESS") or address if address == ON_THIS_MACHINE else address
+    named = named_address(None) or address if address == ON_THIS_MACHINE else address
     if named == ON_THIS_MACHINE:
         return _address_here()
     if "://" in named:
@@ -186,11 +196,17 @@ def _checked(address: str) -> str:
     except OSError as error:
         raise ClusterError(
             f"no Ray cluster answers at {named} ({error.strerror or error}); start one there with `ray start --head`, "
-            "or give the address of another (RAY_ADDRESS, or --address)"
+            f"or give the address of another (RAY_ADDRESS, or --address){_without(named)}"
         ) from error
     if problem := token_problem(host, port, is_local=False):
         raise ClusterError(f"the Ray cluster at {named} cannot be used: {problem}")
     return named
+
+
+def _without(named: str) -> str:
+    """How to do without an address that RAY_ADDRESS names, for messages."""
+    is_named_there = named == os.environ.get(_RAY_ADDRESS)
+    return f"; {_RAY_ADDRESS} names this one: unset it, and a job has a cluster of its own" if is_named_there else ""
 
 
 def _address_here() -> str:

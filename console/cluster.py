@@ -32,9 +32,9 @@ def connect_to_running(address: str | None) -> None:
     """
     import ray
 
-    from penstock.actors.cluster import ON_THIS_MACHINE, connect
+    from penstock.actors.cluster import ON_THIS_MACHINE, connect, named_address
 
-    named = None if address == ON_THIS_MACHINE else address or os.environ.get("RAY_ADDRESS") or None
+    named = None if address == ON_THIS_MACHINE else named_address(address)
     # Ray uses the token of a cluster that it finds by itself.
     connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0)
 
@@ -51,9 +51,9 @@ def connect_if_usable(address: str | None, tell: Callable[[str], None]) -> None:
     """
     import ray
 
-    from penstock.actors.cluster import ON_THIS_MACHINE, clusters_here
+    from penstock.actors.cluster import ON_THIS_MACHINE, clusters_here, named_address
 
-    if ray.is_initialized() or address not in (None, ON_THIS_MACHINE) or os.environ.get("RAY_ADDRESS"):
+    if ray.is_initialized() or address not in (None, ON_THIS_MACHINE) or named_address(None):
         connect_to_running(address)
         return
     here = clusters_here()

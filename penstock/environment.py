@@ -91,7 +91,7 @@ class StreamEnvironment:
         standbys: processes kept warm to replace those that die (Ray, with checkpoints).
         local_recovery: whether each process also keeps what it wrote last on its own disk, to be restored from (Ray).
         address: of a running Ray cluster (`"auto"` finds one on this machine); None uses the one that this process is
-            connected to, or else embeds one.
+            connected to, else that of RAY_ADDRESS, or else embeds one.
         spark: the executors of batch jobs; None: one, of the default size.
         seed, clock: local runtime: order of the steps, and time (`ManualClock` never waits).
 

@@ -81,3 +81,37 @@ def test_a_cluster_is_the_same_by_any_address_of_its_machine(host: str | None) -
         connect(f"{host or own}:{int(port) + 1}", 1)
     with pytest.raises(ClusterError, match="connected to the Ray cluster at"):
         connect(f"192.0.2.1:{port}", 1)
+
+
+def test_an_address_in_ray_address_at_which_nobody_answers_is_no_reason_to_make_a_cluster(
+    ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("penstock.actors.cluster.init_embedded", lambda **options: pytest.fail("made a cluster"))
+    monkeypatch.setenv("RAY_ADDRESS", ended)
+    env = StreamEnvironment(parallelism=1)
+    env.from_collection([1]).print()
+    with pytest.raises(
+        ClusterError, match=rf"at {ended} \(.*refused\); start .*; RAY_ADDRESS names this one: unset it"
+    ):
+        env.execute("unreachable")
+
+
+@pytest.mark.parametrize("given", [None, "auto"])
+def test_the_cluster_of_ray_address_is_connected_to(given: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = ray.get_runtime_context().gcs_address
+    connected: list[str] = []
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda address, **options: connected.append(address))
+    monkeypatch.setenv("RAY_ADDRESS", there)
+    connect(given, 1)
+    assert connected == [there]
+
+
+def test_ray_address_may_say_that_the_process_is_to_have_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("penstock.actors.cluster.init_embedded", lambda num_cpus, **options: made.append(num_cpus))
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    connect(None, 500)
+    assert made == [500]
