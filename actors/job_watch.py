@@ -33,15 +33,19 @@ class JobWatch:
         view: gives its counters.
         started_ms: when its manager started, civil time in ms UTC.
 
-    Attributes:
-        waits: where windows wait for an event time that does not advance.
     """
 
     def __init__(self, shell: BrainShell, view: JobView, started_ms: int) -> None:
-        self.waits: tuple[EventTimeWait, ...] = ()
+        self._found: tuple[int, tuple[EventTimeWait, ...]] = 0, ()
         self._shell = shell
         self._view = view
         self._event_time = EventTimeWatch(started_ms)
+
+    @property
+    def waits(self) -> tuple[EventTimeWait, ...]:
+        """Where windows wait for an event time that does not advance; nowhere while the job does not run."""
+        brain, (since_ms, waits) = self._shell.brain, self._found
+        return waits if brain.runs and brain.since_ms == since_ms else ()
 
     async def run(self) -> None:
         """Watch the job to its end."""
@@ -55,8 +59,13 @@ class JobWatch:
             graph = shell.graph
             if graph is None or not shell.brain.runs or not has_event_time(graph):
                 continue
+            since_ms, metrics = shell.brain.since_ms, await self._view.metrics()
+            if not shell.brain.runs or shell.brain.since_ms != since_ms:
+                # It was restarted meanwhile: nobody knows of which attempt the counters are.
+                continue
             now_ms = now().ms
-            self.waits = self._event_time.look(graph, await self._view.metrics(), now_ms)
+            self._event_time.begin(since_ms)
+            self._found = since_ms, self._event_time.look(graph, metrics, now_ms)
             for wait in self._event_time.news(self.waits):
                 _LOG.warning("job %r: %s", shell.name, wait.text(now_ms))
 

@@ -46,13 +46,19 @@ class EventTimeWatch:
     """Compares what the counters say of event time from look to look.
 
     Args:
-        began_ms: when the job began, civil time in ms UTC.
+        began_ms: when the job began, civil time in ms UTC; `begin` is told when it began to run.
     """
 
     def __init__(self, began_ms: int) -> None:
         self._began_ms = began_ms
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._warned: set[tuple[str, str, int | None]] = set()
+
+    def begin(self, began_ms: int) -> None:
+        """The job runs since `began_ms`; if not since when it did, event time and the counters have begun anew."""
+        if began_ms != self._began_ms:
+            self._began_ms = began_ms
+            self._seen.clear()
 
     def look(self, graph: PhysicalGraph, metrics: Sequence[SubtaskMetrics], now_ms: int) -> tuple[EventTimeWait, ...]:
         """The operators at which rows come while event time stands.

@@ -121,7 +121,7 @@ class LocalJob(JobHandle):
             return
         self._watched_ms = now_ms
         graph = self._manager.execution.graph
-        if graph is not None and has_event_time(graph):
+        if graph is not None and self._brain.runs and has_event_time(graph):
             self._waits = self._watch.look(graph, list(self._manager.execution.metrics()), now_ms)
             for wait in self._watch.news(self._waits):
                 _LOG.warning("job %r: %s", self.name, wait.text(now_ms))
@@ -161,6 +161,8 @@ class LocalJob(JobHandle):
         """There is another attempt: follow the subtasks that run now."""
         attempts = self._brain.attempts
         self._seen = attempts.number
+        self._waits = ()
+        self._watch.begin(_civil_ms())
         for place, (attempt, restored) in attempts.deployed.items():
             self._follow(place, attempt, restored)
         # Of those that a rescale has left out, others send the rows again.
@@ -195,7 +197,9 @@ class LocalJob(JobHandle):
         job_id = "" if folder is None else folder.job_id
         found = describe(job_id, self.name, brain, self._manager.execution.graph, self._started_ms, {})
         checkpoints = None if folder is None else describe_checkpoints(brain, self.restored_from, None)
-        return replace(found, manager_pid=os.getpid(), checkpoints=checkpoints, event_time=self._waits)
+        return replace(
+            found, manager_pid=os.getpid(), checkpoints=checkpoints, event_time=self._waits if brain.runs else ()
+        )
 
     def cancel(self) -> None:
         self._end(CancelJob())

@@ -81,6 +81,7 @@ class JobView:
         seen_ms: when that was read.
         began_ms: when the server first saw it, or when its manager started: the earlier.
         answers: whether its manager answered at the last reading.
+        rates_seconds: how long the rates are of; 0: there was one reading since the job began to run, and they are 0.
     """
 
     info: JobInfo
@@ -88,6 +89,7 @@ class JobView:
     seen_ms: int
     began_ms: int
     answers: bool = True
+    rates_seconds: float = 0.0
 
     def task(self, task: int) -> TaskView | None:
         """One of the tasks."""
@@ -205,7 +207,7 @@ class Observed:
             TaskView(task, Subtasks(metrics[rows], totals.taken(rows), rates[rows]))
             for task, rows in ((task, places.get(task.id, slice(0, 0))) for task in info.tasks)
         )
-        return JobView(info, tasks, now_ms, began)
+        return JobView(info, tasks, now_ms, began, rates_seconds=now - since)
 
     def miss(self, running: Iterable[str]) -> None:
         """Jobs that are not among the ids `running` have no manager that answers."""

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.engine.job.status import JobStatus
 from penstock.engine.state.keys.groups import key_group_range
-from penstock.web.observed import JobView, TaskView
+from penstock.web.observed import JobView, TaskView, status_of
 
 _BLOCKED: Final = 0.2
 """A task that waits for so much of its time is held up by what is behind it."""
@@ -23,8 +24,11 @@ _MUCH_GARBAGE: Final = 0.25
 _LAGGING_MS: Final = 60_000
 """A split that is behind the others by so much event time keeps windows of them open."""
 _LONG_CHECKPOINT_SHARE: Final = 0.5
+_YOUNG_SECONDS: Final = 10.0
+"""A job that has run for less may have no rows since its sources have just begun, and not for want of them."""
 _RECENT: Final = 5
 _ENOUGH: Final = 3
+_IN_WORDS: Final = {JobStatus.CREATED: "starting", JobStatus.DEPLOYING: "starting"}
 _MUCH_STATE: Final = 32_000_000
 """Bytes of state a second: a busy task that encodes so much for its checkpoints lacks the time for rows."""
 
@@ -51,10 +55,10 @@ class Reason:
 
 def why_slow(view: JobView) -> Reason:
     """What holds the job up most, if anything."""
-    status = view.info.status
-    if status.value != "running":
+    status = status_of(view)
+    if status is not JobStatus.RUNNING:
         waits = f", waiting for {view.info.waiting_for}" if view.info.waiting_for else ""
-        return Reason("not-running", f"The job does not run: it is {status.value}{waits}.")
+        return Reason("not-running", f"The job does not run: it is {_IN_WORDS.get(status, status.value)}{waits}.")
     tasks = [task for task in view.tasks if task.subtasks]
     if not tasks:
         return Reason("starting", "The job has just started: there are no figures yet.")
@@ -189,7 +193,7 @@ def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
     share = busiest.subtasks.highest("busy")
     figures = (("busiest", round(share, 3)),)
     if all(task.subtasks.rate("rows_out") + task.subtasks.rate("rows_in") < 1 for task in tasks):
-        return Reason("idle", "No rows come: the sources have none to give.", None, None, figures)
+        return _without_rows(view, tasks, figures)
     return Reason(
         "fine",
         f"Nothing holds it up: it keeps pace with its sources, and its busiest task, {busiest.info.name!r}, is busy "
@@ -198,6 +202,21 @@ def _unhindered(view: JobView, tasks: Sequence[TaskView]) -> Reason:
         None,
         figures,
     )
+
+
+def _without_rows(view: JobView, tasks: Sequence[TaskView], figures: tuple[tuple[str, float], ...]) -> Reason:
+    begun = "restarted" if view.info.restart_history else "started"
+    if _is_young(view, tasks):
+        return Reason("starting", f"The job has just {begun}: no rows have come yet.", None, None, figures)
+    if not view.rates_seconds:
+        return Reason("starting", "There are no figures yet: rates take a second reading, some seconds from now.")
+    return Reason("idle", "No rows come: the sources have none to give.", None, None, figures)
+
+
+def _is_young(view: JobView, tasks: Sequence[TaskView]) -> bool:
+    """Whether the job runs since a moment ago, by its clock and by the time that its subtasks have accounted for."""
+    ran = max(sum(task.subtasks.most(name) for name in ("busy", "blocked", "idle")) for task in tasks)
+    return ran < _YOUNG_SECONDS and view.seen_ms - view.info.since_ms < 1000 * _YOUNG_SECONDS
 
 
 class _Checkpoints:

@@ -17,6 +17,7 @@ from penstock.actors.stacks import SampledStack
 from penstock.engine.errors import JobError, StateNotReadyError
 from penstock.engine.graph.explain import explain_physical
 from penstock.engine.job import events as ev
+from penstock.engine.job.info import EventTimeWait
 from penstock.engine.job.layout import GraphPlanner
 from tests.actors.fakes import program_of
 
@@ -29,7 +30,15 @@ class FakeShell:
     name = "orders"
 
     def __init__(self, **brain: Any) -> None:
-        usual = {"runs": True, "is_whole": True, "ended": False, "checkpoints": None, "completed": 4, "layout": None}
+        usual = {
+            "runs": True,
+            "is_whole": True,
+            "ended": False,
+            "checkpoints": None,
+            "completed": 4,
+            "layout": None,
+            "since_ms": 1,
+        }
         self.brain = SimpleNamespace(**{**usual, **brain})
         self.brain.attempts = SimpleNamespace(number=7, restored=3, deployed={A: (7, 3)})
         self.brain.runs_anew = lambda seen: self.brain.is_whole and seen < 7
@@ -179,3 +188,30 @@ def test_the_brain_hears_of_subtasks_on_nodes_that_leave_while_the_job_runs(
         return list(shell.heard)
 
     assert run(use, runs=runs) == ([ev.Leaving((A,))] * 2 if runs else [])
+
+
+def test_where_windows_wait_is_told_of_the_attempt_that_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_EVENT_TIME_SECONDS", 0)
+    monkeypatch.setattr(module, "has_event_time", lambda graph: True)
+    monkeypatch.setattr(module, "leaving_nodes", set)
+    wait = EventTimeWait("windows", 0, "clicks", 0, 5, 5, 0)
+    began: list[int] = []
+
+    async def use(shell: Any) -> list[tuple[EventTimeWait, ...]]:
+        watch = JobWatch(shell, JobView(shell), 0)
+        watching = asyncio.ensure_future(watch.run())
+        while not watch.waits:
+            await asyncio.sleep(0)
+        told = [watch.waits]
+        shell.brain.runs = False
+        told.append(watch.waits)
+        shell.brain.runs, shell.brain.since_ms = True, 2
+        told.append(watch.waits)
+        shell.report.set_result(None)
+        await watching
+        return told
+
+    monkeypatch.setattr(module.EventTimeWatch, "begin", lambda watch, began_ms: began.append(began_ms))
+    monkeypatch.setattr(module.EventTimeWatch, "look", lambda *given: (wait,))
+    assert run(use) == [(wait,), (), ()]
+    assert began[0] == 1

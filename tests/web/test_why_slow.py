@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
-from penstock.engine.job.info import CheckpointsInfo, EventTimeWait, InputInfo, JobInfo, OperatorInfo, TaskInfo
+from penstock.engine.job.info import (
+    CheckpointsInfo,
+    EventTimeWait,
+    InputInfo,
+    JobInfo,
+    OperatorInfo,
+    RestartInfo,
+    TaskInfo,
+)
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.web.observed import Observed
@@ -216,4 +224,33 @@ def test_work_on_rows_in_the_task_of_a_source_is_said_to_be_a_cause() -> None:
 def test_without_rows_or_without_running_there_is_nothing_to_be_slow() -> None:
     assert reason(CHAIN, (0.0, 0.0), (0.0, 0.0), (0.0, 0.0), rows=0).kind == "idle"
     waiting = replace(ORDERS, status=JobStatus.DEPLOYING, waiting_for="4 CPUs")
-    assert why_slow(viewed(waiting)).sentence == "The job does not run: it is deploying, waiting for 4 CPUs."
+    assert why_slow(viewed(waiting)).sentence == "The job does not run: it is starting, waiting for 4 CPUs."
+
+
+@pytest.mark.parametrize(("history", "begun"), [((), "started"), (ORDERS.restart_history, "restarted")])
+def test_a_job_that_has_just_begun_is_not_taken_for_one_without_rows(
+    history: tuple[RestartInfo, ...], begun: str
+) -> None:
+    info = replace(CHAIN, restart_history=history, since_ms=10_000)
+
+    def seen(observed: Observed, second: int) -> Reason:
+        """What is said so many seconds after the job began to run."""
+        subtasks = [metrics(number, 0, ["x"], 0, 0.0, 0.0, float(second)) for number in (1, 2, 3)]
+        return why_slow(observed.see(info, subtasks, float(second), 10_000 + 1000 * second))
+
+    observed = Observed()
+    observed.see(replace(info, status=JobStatus.RESTARTING), [], 0.0, 10_000)
+    for second in (1, 4):
+        found = seen(observed, second)
+        assert (found.kind, found.sentence) == ("starting", f"The job has just {begun}: no rows have come yet.")
+    assert seen(observed, 20).kind == "idle"
+
+
+def test_at_the_first_reading_there_are_no_figures() -> None:
+    subtasks = [metrics(number, 0, ["x"], 500, 1.0, 0.0, 60.0) for number in (1, 2, 3)]
+    found = why_slow(Observed().see(CHAIN, subtasks, 1.0, 90_000))
+    assert (found.kind, found.sentence.partition(":")[0]) == ("starting", "There are no figures yet")
+
+
+def test_a_job_whose_manager_does_not_answer_is_restarting_whatever_was_seen_last() -> None:
+    assert why_slow(replace(viewed(), answers=False)).sentence == "The job does not run: it is restarting."

@@ -95,6 +95,22 @@ def test_event_time_that_stops_while_rows_come_is_told_later_and_one_without_row
     assert at(900, 103, 10_000 + LATER_MS + 10) == 0
 
 
+def test_a_job_that_was_restarted_is_given_as_much_time_as_at_first() -> None:
+    of, watch = graph(), EventTimeWatch(0)
+    stuck = metrics(of, {"clicks": (0, 5, NONE, NONE), "windows": (5, 0, NONE, NONE)})
+    assert len(watch.look(of, stuck, FIRST_MS)) == 1
+    watch.begin(90_000)
+    assert watch.look(of, stuck, 90_000 + FIRST_MS - 1) == ()
+    watch.begin(90_000)
+    (wait,) = watch.look(of, stuck, 90_000 + FIRST_MS)
+    assert wait.since_ms == 90_000
+    stood = metrics(of, {"clicks": (0, 9, NONE, 700), "windows": (9, 0, 700, 700)})
+    assert watch.look(of, stood, 200_000) == ()
+    watch.begin(250_000)
+    later = metrics(of, {"clicks": (0, 10, NONE, 700), "windows": (10, 0, 700, 700)})
+    assert watch.look(of, later, 200_000 + LATER_MS) == ()
+
+
 def test_a_program_without_event_time_is_not_watched() -> None:
     env = ps.StreamEnvironment(runtime="local", parallelism=1)
     env.from_collection([{"k": 1}]).key_by("k").aggregate(n=ps.count()).collect()
