@@ -1,7 +1,7 @@
 """What aiokafka logs, limited: while a broker is away it says the same a hundred times a second.
 
 Connections install it. One line of ours says that an outage began, and one that it is over; in between, each message of
-the client's comes now and then, with the number of those that were left out.
+the client's comes now and then, with the number of those that were left out. A single message is told as it is.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from typing import Final
 
 _LIBRARY: Final = "aiokafka"
 _EACH_SECONDS: Final = 30.0
-"""How often one kind of message may come."""
-_FREE: Final = 3
-"""How many of a kind may come before that, within the same time: what happens once is told as it is."""
+"""How often one kind of message may come; two of any within it, with no answer of a broker between, are an outage."""
 _LOG: Final = logging.getLogger(__name__)
 
 
@@ -25,6 +23,7 @@ class ClientLog(logging.Filter):
         super().__init__()
         self._lock = threading.Lock()
         self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._alone: float | None = None
         self._began: float | None = None
         self._left_out = 0
 
@@ -32,16 +31,18 @@ class ClientLog(logging.Filter):
         if record.levelno < logging.WARNING:
             return True
         with self._lock:
-            kind = self._kinds.setdefault((record.name, str(record.msg)), _Kind(record.created))
+            begins = self._begins(record.created)
+            if self._began is None:
+                self._alone = record.created
+                return True
+            kind = self._kinds.setdefault((record.name, str(record.msg)), _Kind(self._began))
             left_out = kind.left_out_before(record.created)
-            begins = left_out is None and self._began is None
             if left_out is None:
                 self._left_out += 1
-                self._began = record.created if self._began is None else self._began
         if begins:
             _LOG.warning(
-                "Kafka does not answer as it should; the job waits, and continues by itself when it does. What its "
-                "client says is limited until then: %s",
+                "Kafka does not answer as it should; a job that runs waits, and continues by itself when it does. What "
+                "its client says is limited until then: %s",
                 record.getMessage(),
             )
         if left_out:
@@ -49,11 +50,19 @@ class ClientLog(logging.Filter):
             record.args = None
         return left_out is not None
 
+    def _begins(self, now: float) -> bool:
+        """Whether the message of `now` shows that an outage has begun: it is noted then."""
+        if self._began is not None or self._alone is None or now - self._alone >= _EACH_SECONDS:
+            return False
+        self._began = self._alone
+        return True
+
     def answered(self, now: float) -> None:
         """A broker has done what it was asked for at `now`: seconds, as of `LogRecord.created`."""
         with self._lock:
             began, left_out = self._began, self._left_out
-            self._began, self._left_out = None, 0
+            self._alone = self._began = None
+            self._left_out = 0
             if began is not None:
                 self._kinds.clear()
         if began is not None:
@@ -63,24 +72,20 @@ class ClientLog(logging.Filter):
 
 
 class _Kind:
-    """How often one kind of message has come."""
+    """How often one kind of message has come in an outage, and not been passed on."""
 
-    def __init__(self, now: float) -> None:
-        self._since = now
-        self._passed = 0
+    def __init__(self, began: float) -> None:
+        self._since = began
         self._left_out = 0
 
     def left_out_before(self, now: float) -> int | None:
         """How many were left out before this one, which passes; None: it does not."""
-        if now - self._since >= _EACH_SECONDS:
-            left_out = self._left_out
-            self._since, self._passed, self._left_out = now, 1, 0
-            return left_out
-        if self._passed < _FREE:
-            self._passed += 1
-            return 0
-        self._left_out += 1
-        return None
+        if now - self._since < _EACH_SECONDS:
+            self._left_out += 1
+            return None
+        left_out = self._left_out
+        self._since, self._left_out = now, 0
+        return left_out
 
 
 def installed() -> ClientLog:

@@ -233,7 +233,7 @@ async def _plan(
     except KafkaError as error:
         raise ConfigurationError(
             f"kafka: the brokers at {connection.address} do not tell about {chosen.describe()}: "
-            f"{type(error).__name__}: {error}; check the permissions of the user"
+            f"{error}; check the permissions of the user"
         ) from error
     finally:
         await consumer.stop()

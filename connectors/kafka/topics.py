@@ -55,19 +55,25 @@ def ask(work: Coroutine[Any, Any, _T], patience: float = 0.0) -> _T:
         patience: seconds that it may wait for something else than the brokers.
 
     Raises:
-        ConnectionError: no broker can be used, or they do not answer in time.
-        ConfigurationError: aiokafka is not installed.
+        ConnectionError: no broker can be used, or they do not answer in time, or as they should.
+        ConfigurationError: aiokafka is not installed, or the brokers refuse what they are asked.
     """
     try:
         library_version()
     except ConfigurationError:
         work.close()
         raise
+    from aiokafka.errors import KafkaError
+
     try:
         with EventLoopThread("kafka-ask") as loop:
             return loop.run(work, _ALL_SECONDS + patience)
     except TimeoutError as error:
         raise ConnectionError(f"kafka: {error}") from None
+    except KafkaError as error:
+        if error.retriable:
+            raise ConnectionError(f"kafka: the brokers do not answer as they should: {error}; try again") from error
+        raise ConfigurationError(f"kafka: the brokers refuse: {error}; check the permissions of the user") from error
 
 
 async def started_admin(connection: KafkaConnection) -> AIOKafkaAdminClient:

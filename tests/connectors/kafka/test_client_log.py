@@ -19,8 +19,11 @@ def log() -> Iterator[ClientLog]:
     logger.removeFilter(one)
 
 
-def said(at: float, node: int = 1, level: int = logging.ERROR) -> None:
-    record = logging.LogRecord("aiokafka.test", level, "", 1, "Unable connect to node with id %s", (node,), None)
+CONNECT = "Unable connect to node with id %s"
+
+
+def said(at: float, node: int = 1, level: int = logging.ERROR, text: str = CONNECT) -> None:
+    record = logging.LogRecord("aiokafka.test", level, "", 1, text, (node,), None)
     record.created = at
     logging.getLogger("aiokafka.test").handle(record)
 
@@ -31,16 +34,27 @@ def test_an_outage_is_told_when_it_begins_and_when_it_is_over(log: ClientLog, ca
     log.answered(1_030)
     log.answered(1_031)
     lines = caplog.messages
-    assert len(lines) == 5
-    assert lines[:3] == ["Unable connect to node with id 1"] * 3
-    assert lines[3].startswith("Kafka does not answer as it should; the job waits, and continues by itself")
-    assert lines[4] == "Kafka answers again, after 30 s; 2797 messages of its client were left out"
+    assert len(lines) == 3
+    assert lines[0] == "Unable connect to node with id 1"
+    assert lines[1].startswith("Kafka does not answer as it should; a job that runs waits, and continues by itself")
+    assert lines[2] == "Kafka answers again, after 30 s; 2799 messages of its client were left out"
+
+
+def test_of_all_that_the_client_says_at_once_one_line_comes_before_ours(
+    log: ClientLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(300):
+        for text in (CONNECT, "Unable to request metadata from node with id %s", "Failed fetch messages from %s"):
+            said(1_000 + number / 100, text=text)
+    lines = caplog.messages
+    assert len(lines) == 2
+    assert lines[1].endswith("is limited until then: Unable to request metadata from node with id 1")
 
 
 def test_in_a_long_outage_each_message_comes_now_and_then(log: ClientLog, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(200):
         said(1_000 + number / 2, node=number)
-    assert "Unable connect to node with id 60 (and 57 more like it)" in caplog.messages
+    assert "Unable connect to node with id 60 (and 59 more like it)" in caplog.messages
     assert len(caplog.messages) < 20
 
 

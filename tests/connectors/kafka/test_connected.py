@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, NodeNotReadyError
 
 from penstock.connectors.kafka.connection import KafkaConnection, connected
 from penstock.connectors.kafka.producer import may_pass
+from penstock.connectors.kafka.topics import ask
+from penstock.engine.errors import ConfigurationError
 
 
 def test_a_broker_that_has_just_started_and_names_none_is_asked_again() -> None:
@@ -18,3 +21,24 @@ def test_a_broker_that_has_just_started_and_names_none_is_asked_again() -> None:
     with pytest.raises(ConnectionError, match="no Kafka broker can be used at localhost:9") as raised:
         asyncio.run(connected(start(), KafkaConnection(("localhost:9",))))
     assert may_pass(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "words"),
+    [
+        (NodeNotReadyError("node 1"), ConnectionError, "do not answer as they should: NodeNotReadyError: node 1"),
+        (
+            GroupAuthorizationFailedError("g"),
+            ConfigurationError,
+            r"refuse: .*GroupAuthorizationFailedError: g; check the",
+        ),
+    ],
+)
+def test_what_the_client_raises_while_brokers_are_asked_is_said_as_an_error_of_ours(
+    error: KafkaError, raised: type[Exception], words: str
+) -> None:
+    async def asked() -> None:
+        raise error
+
+    with pytest.raises(raised, match=words):
+        ask(asked())
