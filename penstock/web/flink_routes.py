@@ -26,11 +26,23 @@ from penstock.web.collector import Collector
 from penstock.web.flame import flame_document
 from penstock.web.observed import JobView, TaskView
 from penstock.web.operations import Operation, Operations, TooManyOperationsError, flink_answer
-from penstock.web.requests import body_of, flame_kind_in, job_in, require_operator, task_in, text_in, unknown, whole
+from penstock.web.requests import (
+    body_of,
+    flame_kind_in,
+    job_in,
+    only_members,
+    require_operator,
+    task_in,
+    text_in,
+    unknown,
+    whole,
+)
 
 LARGEST_PARALLELISM = 32_768
 _FLAME_SECONDS = 2.0
 _MOST_EXCEPTIONS = 16
+_WITHOUT_MEANING = ("formatType", "triggerId")
+"""Members that Flink's clients send: a savepoint has one format here, and the server gives the id."""
 
 
 def flink_routes(collector: Collector, operations: Operations, cluster: Cluster, looking: AtOnce) -> list[Route]:
@@ -258,17 +270,19 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
 
     async def savepoint(request: Request) -> Response:
         view, document = job_in(request, collector), await body_of(request)
+        only_members(document, "target-directory", "cancel-job", *_WITHOUT_MEANING)
         folder = text_in(document, "target-directory")
         call, kind = (cluster.stop, "stop") if document.get("cancel-job") is True else (cluster.savepoint, "savepoint")
         return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
 
     async def checkpoint(request: Request) -> Response:
         view = job_in(request, collector)
-        await body_of(request)
+        only_members(await body_of(request), "checkpointType", "triggerId")
         return triggered(begun(operations, view, "checkpoint", lambda: cluster.checkpoint(view.info.id)))
 
     async def stop(request: Request) -> Response:
         view, document = job_in(request, collector), await body_of(request)
+        only_members(document, "targetDirectory", "drain", *_WITHOUT_MEANING)
         folder = text_in(document, "targetDirectory")
         call, kind = (cluster.drain, "drain") if document.get("drain") is True else (cluster.stop, "stop")
         return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
@@ -330,7 +344,8 @@ def _vertex(view: JobView, vertex: str) -> TaskInfo:
 
 
 def _upper_bound(one: object) -> int:
-    parallelism = one.get("parallelism") if isinstance(one, dict) else None
-    if not isinstance(parallelism, dict):
+    if not isinstance(one, dict) or not isinstance(parallelism := one.get("parallelism"), dict):
         raise HTTPException(400, 'each vertex needs {"parallelism": {"lowerBound": 1, "upperBound": 4}}')
+    only_members(one, "parallelism")
+    only_members(parallelism, "lowerBound", "upperBound")
     return whole(parallelism.get("upperBound"), "upperBound", 1, LARGEST_PARALLELISM)

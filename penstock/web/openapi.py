@@ -49,13 +49,25 @@ _ERRORS: Final = {
 _TEXT: Final = {"type": "string"}
 _FLAG: Final = {"type": "boolean"}
 _BOUND: Final = {"type": "integer", "minimum": 1}
+_CLOSED: Final = {"type": "object", "additionalProperties": False}
 _VERTEX: Final = {
-    "type": "object",
-    "properties": {"parallelism": {"type": "object", "properties": {"lowerBound": _BOUND, "upperBound": _BOUND}}},
+    **_CLOSED,
+    "properties": {"parallelism": {**_CLOSED, "properties": {"lowerBound": _BOUND, "upperBound": _BOUND}}},
 }
+_WITHOUT_MEANING: Final = {"formatType": {"type": ["string", "null"]}, "triggerId": {"type": ["string", "null"]}}
 _BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
-    ("POST", "/jobs/{job}/savepoints"): {"properties": {"target-directory": _TEXT, "cancel-job": _FLAG}},
-    ("POST", "/jobs/{job}/stop"): {"properties": {"targetDirectory": _TEXT, "drain": _FLAG}},
+    ("POST", "/jobs/{job}/savepoints"): {
+        **_CLOSED,
+        "properties": {"target-directory": _TEXT, "cancel-job": _FLAG, **_WITHOUT_MEANING},
+    },
+    ("POST", "/jobs/{job}/checkpoints"): {
+        **_CLOSED,
+        "properties": {"checkpointType": _TEXT, "triggerId": _WITHOUT_MEANING["triggerId"]},
+    },
+    ("POST", "/jobs/{job}/stop"): {
+        **_CLOSED,
+        "properties": {"targetDirectory": _TEXT, "drain": _FLAG, **_WITHOUT_MEANING},
+    },
     ("PUT", "/jobs/{job}/resource-requirements"): {"additionalProperties": _VERTEX},
 }
 

@@ -5,7 +5,7 @@ Used by the routes alone. Whatever a client sends, it gets an answer below 500.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -80,9 +80,23 @@ def only(query: Iterable[str], *names: str) -> None:
     Raises:
         HTTPException: `query` has another name than `names`.
     """
-    for name in query:
+    _refuse_others(query, names, "parameter")
+
+
+def only_members(document: Iterable[str], *names: str) -> None:
+    """The same of the members of a body, or of an object in it, as Flink does: a folder may be meant.
+
+    Raises:
+        HTTPException: `document` has another member than `names`.
+    """
+    _refuse_others(document, names, "member")
+
+
+def _refuse_others(given: Iterable[str], names: Sequence[str], kind: str) -> None:
+    for name in given:
         if name not in names:
-            raise HTTPException(400, f"there is no parameter {name[:200]!r}{nearest(name, names)}: {', '.join(names)}")
+            hint = nearest(name[:200], names)
+            raise HTTPException(400, f"there is no {kind} {name[:200]!r}{hint}: {', '.join(names)}")
 
 
 def flame_kind_in(request: Request) -> FlameKind:

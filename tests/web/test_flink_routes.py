@@ -210,6 +210,33 @@ def test_a_body_that_is_no_object_is_refused(serve: Serve, body: str) -> None:
     assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "words"),
+    [
+        ("POST", "stop", {"targetDirectroy": "s3://b/s"}, "member 'targetDirectroy' (did you mean 'targetDirectory'?)"),
+        ("POST", "stop", {"target-directory": "s3://b/s"}, "'targetDirectory'?): targetDirectory, drain, formatType,"),
+        ("POST", "savepoints", {"canceljob": True}, "there is no member 'canceljob' (did you mean 'cancel-job'?)"),
+        ("POST", "checkpoints", {"type": "FULL"}, "there is no member 'type': checkpointType, triggerId"),
+        ("PUT", "resource-requirements", {"1": {"parallelism": {"upperBound": 3, "lower": 1}}}, "member 'lower'"),
+        ("PUT", "resource-requirements", {"1": {"parallelism": {"upperBound": 3}, "slots": 1}}, "member 'slots'"),
+    ],
+)
+def test_what_a_body_has_that_nobody_knows_is_refused_by_name(
+    serve: Serve, cluster: FakeCluster, method: str, path: str, body: Any, words: str
+) -> None:
+    for prefix in ("", "/v1"):
+        refused = serve(**ASK).request(method, f"{prefix}{JOB}/{path}", json=body)
+        assert refused.status_code == 400
+        assert words in refused.text.replace('\\"', '"')
+    assert cluster.asked == []
+
+
+def test_a_request_of_flinks_own_client_is_taken(serve: Serve, cluster: FakeCluster) -> None:
+    body = {"target-directory": "s3://b/s", "cancel-job": False, "formatType": "CANONICAL", "triggerId": None}
+    assert serve(**ASK).post(f"{JOB}/savepoints", json=body).status_code == 202
+    assert cluster.asked == [("savepoint", "orders-1", "s3://b/s")]
+
+
 def test_a_folder_whose_name_has_no_bytes_is_refused(serve: Serve) -> None:
     body = '{"target-directory": "s3://a/\\ud800"}'
     assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
