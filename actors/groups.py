@@ -6,15 +6,17 @@ prepared on a node and committed there: of groups that are removed as soon as th
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ray.util.placement_group import PlacementGroup, placement_group_table, remove_placement_group
 
+_LOG = logging.getLogger(__name__)
 _PLACING_SECONDS: Final = 1.0
-"""How long groups may take in all until they are on their nodes, or have found no room: a lost node does not answer,
-and who removes them does nothing else meanwhile."""
+"""How long groups may take in all until they are on their nodes, or have found no room: a lost node does not answer."""
 _LOOK_SECONDS: Final = 0.002
 _PLACING: Final = frozenset({"QUEUED", "SCHEDULING_STARTED"})
 
@@ -26,6 +28,25 @@ def remove_groups(groups: Iterable[PlacementGroup]) -> None:
         while _is_being_placed(group) and time.monotonic() < deadline:
             time.sleep(_LOOK_SECONDS)
         remove_placement_group(group)
+
+
+def remove_groups_soon(groups: Iterable[PlacementGroup]) -> None:
+    """The same without waiting, for event loops: those that Ray is just placing are left to another thread."""
+    placing = []
+    for group in groups:
+        if _is_being_placed(group):
+            placing.append(group)
+        else:
+            remove_placement_group(group)
+    if placing:
+        threading.Thread(target=_remove, args=(placing,), name="placement groups", daemon=True).start()
+
+
+def _remove(groups: Sequence[PlacementGroup]) -> None:
+    try:
+        remove_groups(groups)
+    except Exception as error:
+        _LOG.warning("%d placement groups were not removed: %s; they end with the job's manager", len(groups), error)
 
 
 def _is_being_placed(group: PlacementGroup) -> bool:

@@ -23,7 +23,7 @@ from ray.util import get_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from penstock.actors.groups import remove_groups
+from penstock.actors.groups import remove_groups, remove_groups_soon
 from penstock.engine.errors import NoRoomError
 
 _AT_ONCE_SECONDS: Final = 1.0
@@ -100,7 +100,7 @@ class Slots:
 
     def shrink(self, kept: int) -> None:
         """Give back all but the first `kept` slots; the actors in the others must be gone."""
-        remove_groups(slot.group for slot in self._slots[kept:])
+        remove_groups_soon(slot.group for slot in self._slots[kept:])
         del self._slots[kept:]
 
     def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
@@ -135,14 +135,14 @@ class Slots:
 
     def move(self) -> None:
         """Take the others that were found; what still runs in the slots that they replace is killed."""
-        remove_groups(self._slots[slot].group for slot in self._others)
+        remove_groups_soon(self._slots[slot].group for slot in self._others)
         for slot, other in self._others.items():
             self._slots[slot] = other
         self._others = {}
 
     def drop_others(self) -> None:
         """Give back the others that were found."""
-        remove_groups(slot.group for slot in self._others.values())
+        remove_groups_soon(slot.group for slot in self._others.values())
         self._others = {}
 
     def kept(self, bundles: Sequence[Mapping[str, float]]) -> int:
@@ -217,7 +217,7 @@ class Slots:
             while not await asyncio.to_thread(group.wait, _LOOK_SECONDS):
                 pass
         finally:
-            remove_groups([group])
+            remove_groups_soon([group])
 
     def strategy(self, slot: int) -> PlacementGroupSchedulingStrategy:
         """Where an actor of slot number `slot` is placed: in the other one, where it is about to move there."""

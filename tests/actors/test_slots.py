@@ -82,7 +82,7 @@ class Cluster:
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(module, "placement_group", made.make)
-    monkeypatch.setattr(module, "remove_groups", made.remove)
+    monkeypatch.setattr(module, "remove_groups_soon", made.remove)
     monkeypatch.setattr(module, "PlacementGroupSchedulingStrategy", lambda group, bundle: group)
     monkeypatch.setattr(module, "placement_group_table", made.look)
     monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0})
