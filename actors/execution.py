@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
-from penstock.actors.deaths import explained, lost_worker, remark
+from penstock.actors.deaths import death, explained, lost_worker, remark
 from penstock.actors.deployment import Restore, Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -558,13 +558,18 @@ class Execution:
         return next((error for error in errors if error is not None), None)
 
     async def _stop(self, place: Place) -> PenstockError | None:
-        # Of a process that is dead already the last counters are kept.
-        with contextlib.suppress(RayError):
-            if (stopped := await self.actors[place].stop.remote()) is not None:
-                self._keep_metrics(place, stopped.metrics)
-                error: PenstockError | None = stopped.error
-                return error
-        return None
+        name = self.name(place)
+        try:
+            stopped = await self.actors[place].stop.remote()
+        except RayError as lost:
+            # The last counters are kept.
+            why = death(lost) if isinstance(lost, RayActorError) else str(lost)
+            return WorkerLostError(f"the process of {name} died before it was closed: {why}")
+        if stopped is None:
+            return None
+        self._keep_metrics(place, stopped.metrics)
+        error: PenstockError | None = stopped.error
+        return error
 
     def _not_closed(self, place: Place, seconds: float) -> WorkerLostError:
         error = WorkerLostError(f"{self.name(place)} was not closed within {seconds:g} s, and its process was killed")

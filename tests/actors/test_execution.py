@@ -233,7 +233,9 @@ def test_the_end_says_what_could_not_be_closed() -> None:
         return await execution.stop(5.0)
 
     assert run([subtask(stop=lambda: fine), subtask(stop=lambda: broken)], use)[0] is full
-    assert run([subtask(stop=lambda: fine), subtask(stop=fails(RayActorError()))], use)[0] is None
+    lost, _ = run([subtask(stop=lambda: fine), subtask(stop=fails(RayActorError()))], use)
+    assert isinstance(lost, WorkerLostError), "what close() would have done is missing"
+    assert "subtask 1 died before it was closed" in str(lost)
 
 
 def test_who_is_not_closed_in_time_is_killed_and_named(killed: list[Any], caplog: pytest.LogCaptureFixture) -> None:
