@@ -62,6 +62,7 @@ _SHARES = {
     "tests/docs/test_tutorial.py": "servers",
     "tests/examples/": "servers",
     "tests/perf/test_ysb_kafka.py": "servers",
+    "tests/testing/chaos/test_kafka_feed.py": "servers",
     "tests/testing/services/": "servers",
     # Long ones, which must not be begun last: the other processes would wait for them in the end.
     "tests/simulation/test_seeds.py": "seeds",

@@ -187,7 +187,7 @@ LIVE_MUTANTS = (
     Mutant(
         "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10
     ),
-    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 1019),
+    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 255),
     Mutant(
         "who has ended is not replaced beside those that know it", _replace_who_has_ended, ("neighbours",), OFTEN, 4
     ),

@@ -7,6 +7,7 @@ are filled and read back by aiokafka alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import threading
@@ -37,6 +38,7 @@ _PARTITIONS: Final = {"in": 3, "out": 4}
 _PIECE_SECONDS: Final = 0.02
 _SLOWER: Final = 20
 _OUTAGE_MS: Final = 120_000
+_STOP_SECONDS: Final = 2.0
 """For how long the feeder tries to write a record."""
 _MARKER_SECONDS: Final = 1.0
 """How long the brokers may take to end a transaction for its readers behind its commit: less than its time-out."""
@@ -175,18 +177,32 @@ class _Feeder:
         """Send all events, unless stopped."""
         from aiokafka import AIOKafkaProducer
 
-        last, due, sent = time.monotonic(), 0.0, 0
-        async with AIOKafkaProducer(
+        producer = AIOKafkaProducer(
             bootstrap_servers=self.servers, enable_idempotence=True, request_timeout_ms=_OUTAGE_MS
-        ) as producer:
-            while sent < self.rows and not self.stopped.is_set():
-                now = time.monotonic()
-                due, last = min(self.rows, due + (now - last) * self._rate_now(sent)), now
-                for row in range(sent, int(due)):
-                    await _send(producer, self.topic, row)
-                sent = int(due)
-                await asyncio.sleep(_PIECE_SECONDS)
-            await producer.flush()
+        )
+        sending = asyncio.ensure_future(self._send_all(producer))
+        try:
+            while not sending.done() and not self.stopped.is_set():
+                await asyncio.wait([sending], timeout=_PIECE_SECONDS)
+            if sending.done():
+                sending.result()
+        finally:
+            sending.cancel()
+            # It waits for what is under way: for ever, where the broker that was killed has not come back.
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+
+    async def _send_all(self, producer: AIOKafkaProducer) -> None:
+        await producer.start()
+        last, due, sent = time.monotonic(), 0.0, 0
+        while sent < self.rows:
+            now = time.monotonic()
+            due, last = min(self.rows, due + (now - last) * self._rate_now(sent)), now
+            for row in range(sent, int(due)):
+                await _send(producer, self.topic, row)
+            sent = int(due)
+            await asyncio.sleep(_PIECE_SECONDS)
+        await producer.flush()
 
     def _rate_now(self, sent: int) -> float:
         quick = self.released.is_set() or sent < self.rows * 2 // 3
