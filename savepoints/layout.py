@@ -247,9 +247,11 @@ def _identity(kind: StateKind, keys: tuple[str, ...], shown: dict[str, str]) -> 
 
 
 def _shown_type(stored: str, kind: pa.DataType) -> pa.DataType:
-    if stored not in _SHOWN:
+    is_list = pa.types.is_list(kind)
+    if stored not in _SHOWN or not pa.types.is_int64(kind.value_type if is_list else kind):
+        # Columns of rows may have such names, too.
         return kind
-    return pa.list_(WINDOW_TYPE) if pa.types.is_list(kind) else WINDOW_TYPE
+    return pa.list_(WINDOW_TYPE) if is_list else WINDOW_TYPE
 
 
 def fitted(column: pa.ChunkedArray, kind: pa.DataType, where: str) -> pa.ChunkedArray:

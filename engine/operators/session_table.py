@@ -19,12 +19,13 @@ import pyarrow as pa
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, plain_columns
-from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.changelog.column_names import free_name
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
+from penstock.engine.operators.changelog.row_states import waiting_rows, waiting_table
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 Int64s = npt.NDArray[np.int64]
 
@@ -75,6 +76,7 @@ class SessionTable(Operator):
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
         self._time = free_name(_TIME, self._input.names)
+        self._kind = free_name(_KIND, self._input.names)
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -85,7 +87,7 @@ class SessionTable(Operator):
         assert batch.timestamps is not None, "the binder asks for a time attribute"
         if batch.num_rows:
             kinds = pa.array(np.zeros(batch.num_rows, np.int8)) if batch.kinds is None else batch.kinds
-            rows = conformed(batch.data, self._input).append_column(_KIND, kinds)
+            rows = conformed(batch.data, self._input).append_column(self._kind, kinds)
             self._pending.append(rows, batch.timestamps.to_numpy())
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
@@ -112,7 +114,7 @@ class SessionTable(Operator):
             values = (starts[due], ends[due], ends[due] - 1)
             bounds = [pa.array(one).cast(field.type) for one, field in zip(values, self._spec.bounds, strict=True)]
             taken = rows.take(pa.array(due))
-            kinds = taken.column(_KIND)
+            kinds = taken.column(self._kind)
             own = taken.select(self._input.names).columns
             data = pa.RecordBatch.from_arrays([*own, *bounds], schema=self._spec.schema)
             changes = kinds if kinds.to_numpy().any() else None
@@ -141,8 +143,7 @@ class SessionTable(Operator):
 
         def table() -> pa.Table:
             parts, times = rows()
-            kept = pa.Table.from_batches(parts).append_column(self._time, pa.array(times))
-            return with_key_groups(kept, self._keys, most)
+            return waiting_table(parts, self._time, times, self._keys, most)
 
         return OperatorCapture({_PENDING: TableCapture(Redistribution.KEYED, table)}, self._watermark)
 
@@ -150,8 +151,8 @@ class SessionTable(Operator):
         self._watermark = snapshot.watermark
         pending = snapshot.tables.get(_PENDING)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([KEY_GROUP, self._time]).combine_chunks().to_batches()[0]
-            if _KIND not in rows.schema.names:
+            rows, times = waiting_rows(pending.data, self._time)
+            if self._kind not in rows.schema.names:
                 # Saved when rows that change could not come here: all were inserted.
-                rows = rows.append_column(_KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
-            self._pending.append(rows, pending.data.column(self._time).to_numpy())
+                rows = rows.append_column(self._kind, pa.array(np.zeros(rows.num_rows, np.int8)))
+            self._pending.append(rows, times)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from penstock.engine.changelog import APPEND_ONLY
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
-from penstock.engine.operators.changelog.inputs import free_name, on_time, plain_columns
+from penstock.engine.operators.changelog.column_names import free_name, own_names, saved_names
+from penstock.engine.operators.changelog.inputs import on_time, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
@@ -95,7 +96,8 @@ class TimeSort(Operator):
 
         def table() -> pa.Table:
             parts, times = rows()
-            return pa.Table.from_batches(parts).append_column(self._time, pa.array(times))
+            made = pa.Table.from_batches(parts)
+            return made.rename_columns(saved_names(made.column_names)).append_column(self._time, pa.array(times))
 
         return OperatorCapture({**tables, _PENDING: TableCapture(Redistribution.WHOLE, table)}, self._watermark)
 
@@ -105,5 +107,6 @@ class TimeSort(Operator):
             self._last = snapshot.tables[_LAST].data.column(_TIME)[0].as_py()
         pending = snapshot.tables.get(_PENDING)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([self._time]).combine_chunks().to_batches()[0]
-            self._pending.append(rows, pending.data.column(self._time).to_numpy())
+            rows = pending.data.drop_columns([self._time]).combine_chunks()
+            rows = rows.rename_columns(own_names(rows.column_names))
+            self._pending.append(rows.to_batches()[0], pending.data.column(self._time).to_numpy())

@@ -26,16 +26,17 @@ from penstock.engine.elements import (
 )
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import changelog_of, summed, weights
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.group_aggregate import GroupAggregateSpec
-from penstock.engine.operators.changelog.inputs import conformed, free_name, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, plain_columns
 from penstock.engine.operators.changelog.join import ChangelogJoinSpec
-from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.changelog.row_states import waiting_rows, waiting_table
 from penstock.engine.operators.changelog.top_n import TopNSpec
 from penstock.engine.operators.gathered import Gathered
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 WindowedSpec: TypeAlias = GroupAggregateSpec | ChangelogJoinSpec | TopNSpec
 Int64s = npt.NDArray[np.int64]
@@ -90,6 +91,7 @@ class CompleteWindows(Operator):
             for schema, names in zip(self._inputs, spec.traits.keys, strict=True)
         ]
         self._times = [free_name(_TIME, schema.names) for schema in self._inputs]
+        self._kinds = [free_name(_KIND, schema.names) for schema in self._inputs]
         self._pending = [TimeSegments() for _ in self._inputs]
         self._watermark = MIN_TIMESTAMP
 
@@ -102,7 +104,7 @@ class CompleteWindows(Operator):
         assert batch.timestamps is not None, "rows of windows carry the end of their window"
         rows, times = conformed(batch.data, self._inputs[input_index]), batch.timestamps.to_numpy()
         kinds = pa.array(np.zeros(len(times), np.int8)) if batch.kinds is None else batch.kinds
-        rows = rows.append_column(_KIND, kinds)
+        rows = rows.append_column(self._kinds[input_index], kinds)
         late = times <= self._watermark
         if late.any():
             self._context.metrics.late_rows += int(late.sum())
@@ -131,7 +133,7 @@ class CompleteWindows(Operator):
             given = [part for part in inputs[index] if part.num_rows]
             if given:
                 together = concat_record_batches(given)
-                kinds = together.column(_KIND)
+                kinds = together.column(self._kinds[index])
                 data = together.select(self._inputs[index].names)
                 operator.process_batch(Batch(data, kinds=kinds), index, found)
         operator.close()
@@ -157,8 +159,7 @@ class CompleteWindows(Operator):
         for index, (pending, time) in enumerate(zip(self._pending, self._times, strict=True)):
             kept = snapshot.tables.get(f"rows {index}")
             if kept is not None and kept.data.num_rows:
-                rows = kept.data.drop_columns([KEY_GROUP, time]).combine_chunks().to_batches()[0]
-                pending.append(rows, kept.data.column(time).to_numpy())
+                pending.append(*waiting_rows(kept.data, time))
 
 
 def _table(pending: TimeSegments, keys: pa.Schema, time: str, max_parallelism: int) -> TableCapture | None:
@@ -168,7 +169,6 @@ def _table(pending: TimeSegments, keys: pa.Schema, time: str, max_parallelism: i
 
     def table() -> pa.Table:
         parts, times = rows()
-        kept = pa.Table.from_batches(parts).append_column(time, pa.array(times))
-        return with_key_groups(kept, keys, max_parallelism)
+        return waiting_table(parts, time, times, keys, max_parallelism)
 
     return TableCapture(Redistribution.KEYED, table)

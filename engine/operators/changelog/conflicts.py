@@ -20,13 +20,14 @@ from penstock.engine.elements import Batch, Control, Watermark, concat_record_ba
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, summed, weights
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import accepted, conformed, plain_columns
-from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.changelog.row_states import waiting_rows, waiting_table
 from penstock.engine.operators.changelog.top_n import TopN, TopNSpec
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import shown_row
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 _PENDING: Final = "pending"
 _WEIGHT: Final = "__weight"
@@ -89,7 +90,8 @@ class OneRowEach(Operator):
         self._spec = spec
         self._schema = spec.schema
         self._keys = pa.schema([self._schema.field(name) for name in spec.keys])
-        self._rows = TopN(TopNSpec(spec.input, spec.keys, (), end=2, rank_column=_RANK, ttl_ms=spec.ttl_ms))
+        self._rank, self._weight = (free_name(name, self._schema.names) for name in (_RANK, _WEIGHT))
+        self._rows = TopN(TopNSpec(spec.input, spec.keys, (), end=2, rank_column=self._rank, ttl_ms=spec.ttl_ms))
         self._pending: list[Delta] = []
 
     def open(self, context: OperatorContext) -> None:
@@ -117,7 +119,7 @@ class OneRowEach(Operator):
         Raises:
             RecordError: a row of rank 2 has come, and that is to fail.
         """
-        ranks, comes = ranked.data.column(_RANK).to_numpy(), weights(ranked) > 0
+        ranks, comes = ranked.data.column(self._rank).to_numpy(), weights(ranked) > 0
         shared = np.flatnonzero((ranks == 2) & comes)
         rows = ranked.data.select(self._schema.names)
         if len(shared) and self._spec.conflict is Conflict.FAIL:
@@ -136,8 +138,7 @@ class OneRowEach(Operator):
         pending, most = self._summed(), self._context.config.max_parallelism
 
         def table() -> pa.Table:
-            rows = pa.Table.from_batches([pending.rows]).append_column(_WEIGHT, pa.array(pending.weights))
-            return with_key_groups(rows, self._keys, most)
+            return waiting_table([pending.rows], self._weight, pending.weights, self._keys, most)
 
         waiting = TableCapture(Redistribution.KEYED, table)
         return replace(held, tables={**held.tables, _PENDING: waiting})
@@ -147,8 +148,7 @@ class OneRowEach(Operator):
         waiting = tables.pop(_PENDING, None)
         self._rows.restore(replace(snapshot, tables=tables))
         if waiting is not None and waiting.data.num_rows:
-            rows = concat_record_batches(waiting.data.drop_columns([KEY_GROUP, _WEIGHT]).to_batches())
-            self._pending.append(Delta(rows, waiting.data.column(_WEIGHT).to_numpy()))
+            self._pending.append(Delta(*waiting_rows(waiting.data, self._weight)))
 
     def close(self) -> None:
         self._rows.close()

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.engine.operators.changelog.counted_rows import COUNT
+from penstock.engine.operators.changelog.counted_rows import counts_of
 from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
 from penstock.engine.operators.changelog.row_states import RowState
 
@@ -75,7 +75,7 @@ class Contest:
             is_same &= np.diff(key[order]) == 0
         tied = np.zeros(int(of_rows.max()) + 1, np.bool_)
         tied[of[1:][is_same]] = True
-        tied[of_held[state.rows.numbers(slots, COUNT) > 1]] = True
+        tied[of_held[counts_of(state, slots) > 1]] = True
         ranks = np.empty(len(order), np.int64)
         ranks[order] = within_runs(of) + 1
         is_held = order < held

@@ -16,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.operators.changelog.changes import row_codes
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState
 
 Int64s = npt.NDArray[np.int64]
 
-COUNT: Final = "__count"
-"""How often a row is there."""
+_COUNT: Final = "__count"
 
 
 class Ties(enum.Enum):
@@ -33,8 +33,26 @@ class Ties(enum.Enum):
 
 
 def counted_layout(name: str, keys: pa.Schema, identity: pa.Schema, ttl_ms: int | None) -> RowsLayout:
-    """The form of such a state."""
-    return RowsLayout(name, keys, identity, pa.schema({COUNT: pa.int64(), NUMBER: pa.int64()}), ttl_ms)
+    """The form of such a state: beside its rows, how often each is there, and its number of arrival."""
+    taken = [*keys.names, *identity.names]
+    count, number = free_name(_COUNT, taken), free_name(NUMBER, taken)
+    return RowsLayout(name, keys, identity, pa.schema({count: pa.int64(), number: pa.int64()}), ttl_ms, number)
+
+
+def counts_of(state: RowState, slots: Int64s) -> Int64s:
+    """How often each of the rows at `slots` is there."""
+    return state.rows.numbers(slots, state.layout.values.names[0])
+
+
+def arrivals_of(state: RowState, slots: Int64s) -> Int64s:
+    """The numbers of arrival of the rows at `slots`."""
+    return state.rows.numbers(slots, state.layout.values.names[1])
+
+
+def write_counted(state: RowState, slots: Int64s, counts: Int64s, arrivals: Int64s) -> None:
+    """Set how often rows are there, and their numbers of arrival."""
+    for name, values in zip(state.layout.values.names, (counts, arrivals), strict=True):
+        state.write(slots, name, values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +129,7 @@ def take_in(
     found = search.slots
     held = found >= 0
     before, arrived = np.zeros(len(changes), np.int64), np.zeros(len(changes), np.int64)
-    before[held] = state.rows.numbers(found[held], COUNT)
-    arrived[held] = state.rows.numbers(found[held], NUMBER)
+    before[held], arrived[held] = counts_of(state, found[held]), arrivals_of(state, found[held])
     if ties is Ties.FIRST_ARRIVED:
         arrived = np.where(before + changes.lowest > 0, arrived, numbers[changes.again])
     else:
@@ -122,9 +139,8 @@ def take_in(
     stay, gone = after > 0, found[(after == 0) & held]
     if stay.any():
         slots = state.enter(search, stay, [*keys, *identity])
-        state.write(slots, COUNT, after[stay])
-        state.write(slots, NUMBER, arrived[stay])
-    state.write(gone, COUNT, np.zeros(len(gone), np.int64))
+        write_counted(state, slots, after[stay], arrived[stay])
+    state.write(gone, state.layout.values.names[0], np.zeros(len(gone), np.int64))
     went: Int64s = gone
     return went
 

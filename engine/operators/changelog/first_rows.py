@@ -19,8 +19,9 @@ import pyarrow as pa
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.column_names import free_name, saved_names
 from penstock.engine.operators.changelog.counted_rows import counted_layout
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, on_time, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, on_time, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.over import OverTime
 from penstock.engine.operators.changelog.row_states import NUMBER, TOUCHED, RowState, RowStates
@@ -103,8 +104,9 @@ class FirstRows(Operator):
         alone, when = pa.schema([]), pa.schema({self._time: pa.int64()})
         self._states = RowStates(context, [RowsLayout(_GIVEN, self._keys, alone, when, self._spec.ttl_ms)])
         # The watermark ends the life of rows, also where their keys do not come again; RocksDB has no such clock.
-        values = self._others.append(pa.field(NUMBER, pa.int64()))
-        self._pending = RowState(RowsLayout(_PENDING, self._keys, alone, values, ttl_ms=0))
+        self._number = free_name(NUMBER, self._input.names)
+        values = self._others.append(pa.field(self._number, pa.int64()))
+        self._pending = RowState(RowsLayout(_PENDING, self._keys, alone, values, 0, self._number))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         if self._spec.time is OverTime.PROCESSING:
@@ -148,14 +150,14 @@ class FirstRows(Operator):
         slots, _ = pending.add([rows.column(name) for name in self._keys.names])
         for name in self._others.names:
             pending.write(slots, name, rows.column(name))
-        pending.write(slots, NUMBER, numbers[earlier])
+        pending.write(slots, self._number, numbers[earlier])
         pending.rows.set_times(slots, times)
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         due = self._pending.rows.expired(watermark.timestamp)
         if len(due):
             times = self._pending.rows.touched(due)
-            order = np.lexsort([self._pending.rows.numbers(due, NUMBER), times])
+            order = np.lexsort([self._pending.rows.numbers(due, self._number), times])
             due, times = due[order], times[order]
             rows = self._pending.rows.rows(due, self._input)
             self._pending.remove(due)
@@ -190,7 +192,7 @@ class FirstRows(Operator):
     def _given_before(self, ranked: StateTable) -> StateTable:
         """Which partitions have had their row, of the state of the Top-N that such queries had in older savepoints."""
         rows = flat_table(ranked.data, counted_layout(ROWS, self._keys, self._others, None), self._context.where)
-        kept = [name for name in rows.column_names if name in (KEY_GROUP, TOUCHED, *self._keys.names)]
+        kept = [name for name in rows.column_names if name in (KEY_GROUP, TOUCHED, *saved_names(self._keys.names))]
         times = pa.nulls(rows.num_rows, pa.int64())
         return replace(ranked, data=rows.select(kept).append_column(self._time, times))
 

@@ -113,13 +113,13 @@ class FrameFunction:
 
     Args:
         call: the function.
-        place: of the call among those of its operator, which tells its columns apart.
-        kind: the argument's type; None without one.
+        prefix: what the names of its columns begin with, which tells them apart from others.
+        columns: those that the operator takes.
     """
 
-    def __init__(self, call: OverCall, place: int, kind: pa.DataType | None) -> None:
+    def __init__(self, call: OverCall, prefix: str, columns: pa.Schema) -> None:
         self.call = call
-        self._kind = kind
+        kind = None if call.argument is None else columns.field(call.argument).type
         self._sum = sum_type(kind, call.function) if call.function in SUMS else None
         parts = [("count", pa.int64())]
         if call.takes_lists:
@@ -132,7 +132,7 @@ class FrameFunction:
             parts.append(("sum", self._sum))
             if call.function.startswith(("var", "stddev")):
                 parts.append(("squares", pa.float64()))
-        self.fields = [pa.field(f"__{place}_{name}", part) for name, part in parts]
+        self.fields = [pa.field(prefix + name, part) for name, part in parts]
         """What the carry keeps, and rows add to."""
 
     def parts(self, rows: pa.RecordBatch) -> list[pa.Array]:

@@ -28,6 +28,7 @@ from penstock.engine.operators.changelog.calls import (
     AggregateCall,
 )
 from penstock.engine.operators.changelog.changes import keyed_difference, weights
+from penstock.engine.operators.changelog.column_names import free_name, free_prefix
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
@@ -126,21 +127,23 @@ class GroupAggregate(Operator):
         self._scanned: set[str] = set()
         self._layouts: dict[str, RowsLayout] = {}
         self._calls_of: dict[str, AggregateCall] = {}
+        self._rows = free_name(_ROWS, spec.keys)
         self._accumulators = [self._accumulator(place, call) for place, call in enumerate(spec.calls)]
 
     def _accumulator(self, place: int, call: AggregateCall) -> Accumulator:
         kind = None if call.argument is None else self._input.field(call.argument).type
+        prefix = free_prefix(place, self._spec.keys)
         goes = self._spec.takes is ChangelogMode.RETRACT
         if call.function in (*COUNTS, *SUMS):
             values = self._values_of(call).merge if call.is_distinct else _Rows(call)
-            return Sums(call, place, kind, self._groups, values)
+            return Sums(call, prefix, kind, self._groups, values)
         assert kind is not None
         if call.function in EXTREMES:
-            return Extremes(call, place, kind, self._groups, self._values_of(call, scan=True) if goes else None)
+            return Extremes(call, prefix, kind, self._groups, self._values_of(call, scan=True) if goes else None)
         if call.function in MULTISETS:
             return Multisets(call, self._values_of(call, scan=True))
         if call.function in ENDS and not goes:
-            return Ends(call, place, kind, self._groups)
+            return Ends(call, prefix, kind, self._groups)
         return LoggedValues(call, self._log_of(call, kind))
 
     def _values_of(self, call: AggregateCall, *, scan: bool = False) -> ValueCounts:
@@ -169,7 +172,7 @@ class GroupAggregate(Operator):
 
     def open(self, context: OperatorContext) -> None:
         self._context = context
-        fields = [pa.field(_ROWS, pa.int64()), *(field for one in self._accumulators for field in one.fields)]
+        fields = [pa.field(self._rows, pa.int64()), *(field for one in self._accumulators for field in one.fields)]
         groups = RowsLayout(_GROUPS, self._keys, pa.schema([]), pa.schema(fields), self._spec.ttl_ms)
         self._states = RowStates(context, [groups, *self._layouts.values()])
 
@@ -184,7 +187,7 @@ class GroupAggregate(Operator):
             known = _behind_the_first(of, signs, had)
             rows, signs, of = rows.filter(pa.array(known)), signs[known], of[known]
         before = np.zeros(len(found), np.int64)
-        before[had] = state.rows.numbers(found[had], _ROWS)
+        before[had] = state.rows.numbers(found[had], self._rows)
         after = before.copy()
         np.add.at(after, of, signs)
         self._begin(rows, keys)
@@ -226,7 +229,7 @@ class GroupAggregate(Operator):
             rows, signs, of = rows.filter(pa.array(chosen)), signs[chosen], (np.cumsum(known) - 1)[of[chosen]]
             keys, after = [key.filter(pa.array(known)) for key in keys], after[known]
         state = self._states[_GROUPS]
-        state.write(slots, _ROWS, after)
+        state.write(slots, self._rows, after)
         groups = GroupedRows(rows, signs, of, keys, slots)
         for accumulator in self._accumulators:
             accumulator.merge(groups)

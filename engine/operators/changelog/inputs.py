@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -20,14 +19,6 @@ from penstock.engine.state.keys.numbering import row_numbers
 def plain_columns(schema: pa.Schema) -> pa.Schema:
     """The columns with plain types, all nullable, without metadata."""
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
-
-
-def free_name(name: str, columns: Iterable[str]) -> str:
-    """The name of a column beside others: `name`, with as many underscores behind it as it takes."""
-    taken = set(columns)
-    while name in taken:
-        name += "_"
-    return name
 
 
 def conformed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

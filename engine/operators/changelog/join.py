@@ -24,6 +24,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated, weights
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
@@ -211,9 +212,8 @@ class ChangelogJoin(Operator):
 
     def _layout(self, side: int) -> RowsLayout:
         keys, others = self._sides[side].layout
-        values = [pa.field(_COUNT, pa.int64())]
-        if self._spec.kind.counts_matches(side):
-            values.append(pa.field(_MATCHES, pa.int64()))
+        beside = [_COUNT, _MATCHES] if self._spec.kind.counts_matches(side) else [_COUNT]
+        values = [pa.field(free_name(name, self._schemas[side].names), pa.int64()) for name in beside]
         return RowsLayout(_NAMES[side], keys, others, pa.schema(values), self._sides[side].ttl_ms)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -286,7 +286,7 @@ class ChangelogJoin(Operator):
             joined = self._joined(side, rows, pairs, other, slots[places])
             meets = self._spec.condition(joined).fill_null(False).to_numpy(zero_copy_only=False)
             pairs, places, joined = pairs[meets], places[meets], _filtered(joined, meets)
-        return _Meetings(pairs, places, slots, other.rows.numbers(slots, _COUNT), joined)
+        return _Meetings(pairs, places, slots, other.rows.numbers(slots, _count_in(other)), joined)
 
     def _joined(
         self, side: int, rows: pa.RecordBatch, numbers: Int64s, other: RowState, slots: Int64s
@@ -315,10 +315,10 @@ class ChangelogJoin(Operator):
         np.add.at(change, meetings.places, weights[meetings.rows])
         changed = np.flatnonzero(change)
         slots, counts = meetings.slots[changed], meetings.counts[changed]
-        before = other.rows.numbers(slots, _MATCHES)
+        before = other.rows.numbers(slots, _matches_in(other))
         after = np.maximum(before + change[changed], 0)
         other.renew(slots)
-        other.write(slots, _MATCHES, after)
+        other.write(slots, _matches_in(other), after)
         turned = (before > 0) != (after > 0)
         rows = other.rows.rows(slots[turned], self._schemas[1 - side])
         # A row that meets something now is no longer alone.
@@ -355,9 +355,9 @@ class ChangelogJoin(Operator):
     ) -> None:
         """Keep rows that only come, in one step."""
         slots, _ = own.add(keys, identity)
-        own.increase(slots, _COUNT, np.ones(len(slots), np.int64))
+        own.increase(slots, _count_in(own), np.ones(len(slots), np.int64))
         if self._spec.kind.counts_matches(side):
-            own.write(slots, _MATCHES, matches)
+            own.write(slots, _matches_in(own), matches)
 
     def _keep(
         self,
@@ -372,9 +372,9 @@ class ChangelogJoin(Operator):
         own.remove(search.slots[~stay & (search.slots >= 0)])
         if stay.any():
             slots = own.enter(search, stay, columns)
-            own.write(slots, _COUNT, counts[stay])
+            own.write(slots, _count_in(own), counts[stay])
             if self._spec.kind.counts_matches(side):
-                own.write(slots, _MATCHES, matches[stay])
+                own.write(slots, _matches_in(own), matches[stay])
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)
@@ -386,11 +386,23 @@ class ChangelogJoin(Operator):
         self._states.close()
 
 
+def _count_in(state: RowState) -> str:
+    """The column that says how often a row of a side is there."""
+    name: str = state.layout.values.names[0]
+    return name
+
+
+def _matches_in(state: RowState) -> str:
+    """The column that says how many rows of the other side a row meets."""
+    name: str = state.layout.values.names[1]
+    return name
+
+
 def _counts(state: RowState, search: Search) -> Int64s:
     """How often each row is there that was searched for."""
     held = search.slots >= 0
     counts = np.zeros(len(held), np.int64)
-    counts[held] = state.rows.numbers(search.slots[held], _COUNT)
+    counts[held] = state.rows.numbers(search.slots[held], _count_in(state))
     return counts
 
 

@@ -42,6 +42,7 @@ class RowsLayout:
         identity: columns that, with the key, tell rows apart; none where a key has one row.
         values: columns beside them, whose names no other column has.
         ttl_ms: how long a row lives after it was written, in milliseconds of processing time; None: for ever.
+        arrival: which of these columns (int64) puts rows in order of arrival; None: none does.
     """
 
     name: str
@@ -49,6 +50,7 @@ class RowsLayout:
     identity: pa.Schema
     values: pa.Schema
     ttl_ms: int | None = None
+    arrival: str | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -18,6 +18,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import keyed_difference, weights
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
@@ -77,10 +78,11 @@ class Normalize(Operator):
     def __init__(self, spec: NormalizeSpec) -> None:
         self._spec = spec
         self._keys = pa.schema([spec.schema.field(name) for name in spec.keys])
+        self._there = free_name(_THERE, spec.schema.names)
         self._others = [one for one in spec.schema if one.name not in spec.keys]
 
     def open(self, context: OperatorContext) -> None:
-        values = pa.schema([*self._others, pa.field(_THERE, pa.bool_())])
+        values = pa.schema([*self._others, pa.field(self._there, pa.bool_())])
         self._states = RowStates(context, [RowsLayout(_ROWS, self._keys, pa.schema([]), values, self._spec.ttl_ms)])
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -107,7 +109,7 @@ class Normalize(Operator):
         slots, _ = state.add([kept.column(name) for name in self._keys.names])
         for one in self._others:
             state.write(slots, one.name, kept.column(one.name))
-        state.write(slots, _THERE, pa.array(np.ones(len(slots), np.bool_)))
+        state.write(slots, self._there, pa.array(np.ones(len(slots), np.bool_)))
 
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         return self._states.capture(request)

@@ -21,15 +21,22 @@ import pyarrow as pa
 from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.column_names import free_name, free_prefix
 from penstock.engine.operators.changelog.frames import NUMBERS, FrameFunction, Ordered, OverCall
-from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, free_name, on_time, plain_columns
+from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, on_time, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import within_runs
-from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates, with_key_groups
+from penstock.engine.operators.changelog.row_states import (
+    NUMBER,
+    RowState,
+    RowStates,
+    waiting_rows,
+    waiting_table,
+)
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -123,7 +130,7 @@ class Over(Operator):
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
         self._functions = [
-            FrameFunction(call, place, None if call.argument is None else self._input.field(call.argument).type)
+            FrameFunction(call, free_prefix(place, spec.partition), self._input)
             for place, call in enumerate(spec.calls)
         ]
         self._is_running = spec.preceding is None
@@ -135,10 +142,10 @@ class Over(Operator):
     def open(self, context: OperatorContext) -> None:
         self._context = context
         parts = [field for function in self._functions for field in function.fields]
-        identity = pa.schema([]) if self._is_running else pa.schema({NUMBER: pa.int64()})
-        layout = RowsLayout(
-            _HELD, self._keys, identity, pa.schema([*parts, (self._time, pa.int64())]), self._spec.ttl_ms
-        )
+        number = None if self._is_running else free_name(NUMBER, self._keys.names)
+        identity = pa.schema({} if number is None else {number: pa.int64()})
+        values = pa.schema([*parts, (self._time, pa.int64())])
+        layout = RowsLayout(_HELD, self._keys, identity, values, self._spec.ttl_ms, number)
         self._states: RowStates | None = None
         if self._spec.unit is FrameUnit.RANGE and not self._is_running:
             # By the watermark rows are forgotten of keys that do not come any more, and RocksDB has no such clock.
@@ -185,7 +192,7 @@ class Over(Operator):
             self._states.begin(_HELD, keys)
         of, slots = self._held.rows.of_keys(keys)
         if not self._is_running:
-            order = np.lexsort([self._held.rows.columns(slots, [NUMBER])[0].to_numpy(), of])
+            order = np.lexsort([self._held.rows.columns(slots, self._held.layout.identity.names)[0].to_numpy(), of])
             of, slots = of[order], slots[order]
         held = [self._held.rows.columns(slots, [field.name])[0] for one in self._functions for field in one.fields]
         came = [part for one in self._functions for part in one.parts(rows)]
@@ -246,7 +253,7 @@ class Over(Operator):
             self._held.rows.set_times(added, times)
             return
         of, every = self._held.rows.of_keys(keys)
-        order = np.lexsort([self._held.rows.columns(every, [NUMBER])[0].to_numpy(), of])
+        order = np.lexsort([self._held.rows.columns(every, self._held.layout.identity.names)[0].to_numpy(), of])
         from_end = within_runs(of[order][::-1])[::-1]
         assert self._spec.preceding is not None
         self._held.remove(every[order][from_end >= self._spec.preceding])
@@ -268,11 +275,7 @@ class Over(Operator):
     ) -> Callable[[], pa.Table]:
         def table() -> pa.Table:
             parts, times = rows()
-            return with_key_groups(
-                pa.Table.from_batches(parts).append_column(self._pending_time, pa.array(times)),
-                self._keys,
-                max_parallelism,
-            )
+            return waiting_table(parts, self._pending_time, times, self._keys, max_parallelism)
 
         return table
 
@@ -281,8 +284,7 @@ class Over(Operator):
         tables = dict(snapshot.tables)
         pending = tables.pop(_PENDING, None)
         if pending is not None and pending.data.num_rows:
-            rows = pending.data.drop_columns([KEY_GROUP, self._pending_time]).combine_chunks().to_batches()[0]
-            self._pending.append(rows, pending.data.column(self._pending_time).to_numpy())
+            self._pending.append(*waiting_rows(pending.data, self._pending_time))
         if self._states is not None:
             self._states.restore(replace(snapshot, tables=tables))
         elif _HELD in tables:

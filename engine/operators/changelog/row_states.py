@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.changelog.column_names import own_names, saved_names
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
 from penstock.engine.operators.changelog.stored_rows import StoredStates
-from penstock.engine.operators.changelog.stored_tables import flat_table, saved_names, with_own_names
+from penstock.engine.operators.changelog.stored_tables import flat_table, saved_columns, with_saved_names
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.keys.groups import key_groups
@@ -34,7 +35,7 @@ Mask = npt.NDArray[np.bool_]
 TOUCHED: Final = "__touched"
 """When a row was last written (int64 ms), in the tables of states with a time to live."""
 NUMBER: Final = "__number"
-"""The column of values that puts rows in order of arrival, in layouts that have it."""
+"""The name of the column that puts rows in order of arrival, where no other column of a layout has it."""
 
 
 class Storage(Protocol):
@@ -168,7 +169,7 @@ class RowState:
     ) -> TableCapture:
         taken = self.rows.taken(slots)
         touched = self.rows.touched(slots) if self.layout.ttl_ms is not None else None
-        keys = pa.schema(list(zip(saved_names(self.layout.keys.names), self.layout.keys.types, strict=True)))
+        keys = self.layout.keys
 
         def table() -> pa.Table:
             made = _saved(taken())
@@ -191,12 +192,12 @@ class RowState:
         """
         self.number_behind(table)
         layout = self.layout
-        for part in parts_of(with_own_names(table, layout).combine_chunks()):
+        for part in parts_of(with_saved_names(table, layout).combine_chunks()):
             for rows in part.to_batches():
-                own = [[rows.column(name) for name in schema.names] for schema in (layout.keys, layout.identity)]
+                own = [saved_columns(rows, schema) for schema in (layout.keys, layout.identity)]
                 slots, _ = self.rows.add(*own)
-                for name in layout.values.names:
-                    self.rows.write(slots, name, rows.column(name))
+                for name, values in zip(layout.values.names, saved_columns(rows, layout.values), strict=True):
+                    self.rows.write(slots, name, values)
                 if layout.ttl_ms is not None:
                     has_times = TOUCHED in rows.schema.names
                     self.rows.set_times(slots, rows.column(TOUCHED).to_numpy() if has_times else now + 0 * slots)
@@ -205,8 +206,8 @@ class RowState:
 
     def number_behind(self, table: pa.Table) -> None:
         """Number the rows that come behind all those of a table."""
-        if NUMBER in self.layout.schema.names and table.num_rows:
-            self._next = max(self._next, int(pc.max(table.column(NUMBER)).as_py()) + 1)
+        if self.layout.arrival is not None and table.num_rows:
+            self._next = max(self._next, int(pc.max(table.column(self.layout.arrival)).as_py()) + 1)
 
 
 class RowStates:
@@ -289,9 +290,25 @@ def _saved(table: pa.Table) -> pa.Table:
     return table.rename_columns(saved_names(table.column_names))
 
 
+def waiting_table(
+    parts: Sequence[pa.RecordBatch], name: str, numbers: Int64s, keys: pa.Schema, max_parallelism: int
+) -> pa.Table:
+    """The saved table of rows that wait, with a number beside each in a column `name`, and their key groups."""
+    rows = _saved(pa.Table.from_batches(parts)).append_column(name, pa.array(numbers))
+    return with_key_groups(rows, keys, max_parallelism)
+
+
+def waiting_rows(table: pa.Table, name: str) -> tuple[pa.RecordBatch, Int64s]:
+    """The rows, one at least, and the numbers beside them that `waiting_table` was given."""
+    numbers = table.column(name).to_numpy()
+    rows = table.drop_columns([KEY_GROUP, name])
+    rows = rows.rename_columns(own_names(rows.column_names)).combine_chunks()
+    return rows.to_batches()[0], numbers
+
+
 def with_key_groups(table: pa.Table, keys: pa.Schema, max_parallelism: int) -> pa.Table:
-    """The rows with the column `KEY_GROUP` in front."""
-    columns = [table.column(name).combine_chunks() for name in keys.names]
+    """The rows of a saved table, which has the columns `keys`, with the column `KEY_GROUP` in front."""
+    columns = [table.column(name).combine_chunks() for name in saved_names(keys.names)]
     plain = [pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column for column in columns]
     groups = key_groups(coded_columns(plain), max_parallelism) if plain else np.zeros(len(table), np.int32)
     return table.add_column(0, KEY_GROUP, pa.array(groups, pa.int32()))

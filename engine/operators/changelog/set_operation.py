@@ -18,6 +18,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, consolidated
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import accepted, conformed, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
@@ -116,10 +117,11 @@ class CountedRows(Operator):
 
     def __init__(self, spec: SetOperationSpec) -> None:
         self._spec = spec
+        self._counts = tuple(free_name(name, spec.left.names) for name in _COUNTS)
         self._inputs = (plain_columns(spec.left), plain_columns(spec.right))
 
     def open(self, context: OperatorContext) -> None:
-        counts = pa.schema([pa.field(name, pa.int64()) for name in _COUNTS])
+        counts = pa.schema([pa.field(name, pa.int64()) for name in self._counts])
         layout = RowsLayout(_ROWS, self._spec.schema, pa.schema([]), counts, self._spec.ttl_ms)
         self._states = RowStates(context, [layout])
 
@@ -130,8 +132,8 @@ class CountedRows(Operator):
         rows = pa.RecordBatch.from_arrays(delta.rows.columns, schema=self._spec.schema)
         state = self._states.begin(_ROWS, rows.columns)
         found = state.rows.find(rows.columns)
-        before = [np.zeros(len(found), np.int64) for _ in _COUNTS]
-        for counts, name in zip(before, _COUNTS, strict=True):
+        before = [np.zeros(len(found), np.int64) for _ in self._counts]
+        for counts, name in zip(before, self._counts, strict=True):
             counts[found >= 0] = state.rows.numbers(found[found >= 0], name)
         after = [*before]
         after[input_index] = np.maximum(before[input_index] + delta.weights, 0)
@@ -158,6 +160,6 @@ def _keep(state: RowState, rows: pa.RecordBatch, found: Int64s, counts: list[Int
     stay = counts[0] + counts[1] > 0
     if stay.any():
         slots, _ = state.add([column.filter(pa.array(stay)) for column in rows.columns])
-        for name, of_side in zip(_COUNTS, counts, strict=True):
+        for name, of_side in zip(state.layout.values.names, counts, strict=True):
             state.write(slots, name, of_side[stay])
     state.remove(found[~stay & (found >= 0)])

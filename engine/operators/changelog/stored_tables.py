@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.engine.columns import numbers_type, with_numbers
 from penstock.engine.errors import StateError
+from penstock.engine.operators.changelog.column_names import saved_names
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.rows import batch_rows
 from penstock.engine.state.capture import DELETED
@@ -22,8 +23,6 @@ from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VAL
 
 KEY: Final = "key_{}"
 """Names of key columns in RocksDB, which hold the codes of the keys."""
-_OWN_DELETED: Final = f"column {DELETED}"
-"""Stands in saved tables for a column of that name, such as Debezium gives: there it marks rows that are gone."""
 
 
 def key_schema(layout: RowsLayout) -> pa.Schema:
@@ -46,20 +45,21 @@ def map_keys(identity: Sequence[pa.Array], count: int) -> list[bytes]:
     return [pack(list(row)) for row in row_tuples([with_numbers(column) for column in identity], count)]
 
 
-def saved_names(names: Sequence[str]) -> list[str]:
-    """The names that columns of rows have in saved tables."""
-    return [_OWN_DELETED if name == DELETED else name for name in names]
+def saved_columns(rows: pa.RecordBatch | pa.Table, schema: pa.Schema) -> list[pa.Array]:
+    """The columns of `schema` in a saved table."""
+    return [rows.column(name) for name in saved_names(schema.names)]
 
 
-def with_own_names(table: pa.Table, layout: RowsLayout) -> pa.Table:
-    """A saved table of a state with its columns named as in the layout."""
+def with_saved_names(table: pa.Table, layout: RowsLayout) -> pa.Table:
+    """A table of a state, whose rows hold no changes, as it is saved now: older ones had `DELETED` as it is."""
     if DELETED not in layout.schema.names:
         return table
-    return table.rename_columns([DELETED if name == _OWN_DELETED else name for name in table.column_names])
+    (saved,) = saved_names([DELETED])
+    return table.rename_columns([saved if name == DELETED else name for name in table.column_names])
 
 
 def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
-    """The rows of a saved state with a column for each of the layout's, and `__touched` where it was saved.
+    """The rows of a saved state with a column for each of the layout's, by `saved_names`, and what was beside them.
 
     Raises:
         StateError: they have other columns.
@@ -67,12 +67,13 @@ def flat_table(table: pa.Table, layout: RowsLayout, where: str) -> pa.Table:
     if START in table.column_names:
         values = table.column(VALUE).combine_chunks()
         rows = pa.Table.from_batches([pa.RecordBatch.from_struct_array(chunk) for chunk in _chunks(values)])
+        rows = rows.rename_columns(saved_names(rows.column_names))
         beside = [name for name in (KEY_GROUP, TOUCHED) if name in table.column_names]
         table = pa.table(
             {name: (table if name in beside else rows).column(name) for name in [*beside, *rows.column_names]}
         )
-    table = _with_times(with_own_names(table, layout), layout.schema)
-    expected = layout.schema
+    expected = pa.schema(list(zip(saved_names(layout.schema.names), layout.schema.types, strict=True)))
+    table = _with_times(with_saved_names(table, layout), expected)
     came = pa.schema([field for field in table.schema if field.name not in (KEY_GROUP, TOUCHED)])
     if came.names != expected.names or came.types != expected.types:
         raise StateError(
@@ -93,12 +94,12 @@ def _with_times(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def stored_table(table: pa.Table, layout: RowsLayout) -> StateTable:
     """The flat rows of a state as RocksDB's backend restores them."""
-    keys = [_one(table.column(name)) for name in layout.keys.names]
-    identity = [_one(table.column(name)) for name in layout.identity.names]
-    fields = list(numbers_type(pa.struct(list(layout.schema))))
-    values = pa.StructArray.from_arrays(
-        [with_numbers(_one(table.column(name))) for name in layout.schema.names], fields=fields
+    keys, identity, own = (
+        [_one(column) for column in saved_columns(table, schema)]
+        for schema in (layout.keys, layout.identity, layout.schema)
     )
+    fields = list(numbers_type(pa.struct(list(layout.schema))))
+    values = pa.StructArray.from_arrays([with_numbers(column) for column in own], fields=fields)
     columns = {
         KEY_GROUP: _one(table.column(KEY_GROUP)),
         **{KEY.format(place): coded(key) for place, key in enumerate(keys)},

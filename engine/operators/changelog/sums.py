@@ -45,7 +45,7 @@ class Sums:
 
     Args:
         call: count, sum, average, variance or deviation.
-        place: of the call among those of its operator, which tells its columns apart.
+        prefix: what the names of its columns begin with, which tells them apart from others.
         state: of the groups.
         kind: the argument's type; None where rows are counted.
         values: which values come and go in a batch.
@@ -54,13 +54,13 @@ class Sums:
     def __init__(
         self,
         call: AggregateCall,
-        place: int,
+        prefix: str,
         kind: pa.DataType | None,
         state: Callable[[], RowState],
         values: Callable[[GroupedRows], Values],
     ) -> None:
         self._call = call
-        self._count, self._sum, self._squares = (f"__{place}_{part}" for part in ("count", "sum", "squares"))
+        self._count, self._sum, self._squares = (prefix + part for part in ("count", "sum", "squares"))
         self._state = state
         self._values = values
         self._kind = sum_type(kind, call.function)

@@ -22,10 +22,19 @@ from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import Delta, changelog_of, difference, weights
 from penstock.engine.operators.changelog.contest import Contest
-from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, Turnover, counted_layout, repeated, take_in
+from penstock.engine.operators.changelog.counted_rows import (
+    Ties,
+    Turnover,
+    arrivals_of,
+    counted_layout,
+    counts_of,
+    repeated,
+    take_in,
+    write_counted,
+)
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.ranks import Order, sorted_places, within_runs
-from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
+from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.numbering import row_numbers
@@ -233,8 +242,7 @@ class TopN(Operator):
         if new.num_rows:
             columns = [[new.column(name) for name in schema.names] for schema in (self._keys, self._others)]
             slots, _ = state.add(*columns)
-            state.write(slots, COUNT, np.ones(len(slots), np.int64))
-            state.write(slots, NUMBER, numbers[entered])
+            write_counted(state, slots, np.ones(len(slots), np.int64), numbers[entered])
         state.remove(contest.slots[free & ~stays])
         signs = np.repeat(np.array([-1, 1]), [was.num_rows, still.num_rows + came.num_rows])
         of = [contest.of_held[moved], contest.of_held[moved & stays], contest.of_rows[entered]]
@@ -287,12 +295,12 @@ class TopN(Operator):
         """The rows of some partitions whose rank is in the range; from rank `first` on, where it is given."""
         spec = self._spec
         of, slots = state.rows.of_keys(partitions)
-        arrived = state.rows.numbers(slots, NUMBER)
+        arrived = arrivals_of(state, slots)
         columns = state.rows.columns(slots, [one.column for one in spec.order])
         sorts = [one.codes(column) for one, column in zip(spec.order, columns, strict=True)]
         by_arrival = arrived if spec.ties is Ties.FIRST_ARRIVED else -arrived
         order = sorted_places([of, *sorts, by_arrival])
-        rows, times = repeated(order, state.rows.numbers(slots, COUNT)[order])
+        rows, times = repeated(order, counts_of(state, slots)[order])
         ranks = _ranks(spec.rank, of[rows], [codes[rows] for codes in sorts])
         chosen = (ranks >= (spec.start if first is None else first)) & (ranks <= spec.end)
         return _Ranked(slots[rows], ranks, times).filter(chosen)

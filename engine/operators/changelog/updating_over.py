@@ -20,12 +20,21 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError, missing_column
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.changelog.changes import difference, weights
-from penstock.engine.operators.changelog.counted_rows import COUNT, Ties, Turnover, counted_layout, repeated, take_in
+from penstock.engine.operators.changelog.column_names import free_name, free_prefix
+from penstock.engine.operators.changelog.counted_rows import (
+    Ties,
+    Turnover,
+    arrivals_of,
+    counted_layout,
+    counts_of,
+    repeated,
+    take_in,
+)
 from penstock.engine.operators.changelog.frames import NUMBERS, FrameFunction, Ordered, OverCall
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.over import FrameUnit, first_at
 from penstock.engine.operators.changelog.ranks import Nulls, Order, sorted_places
-from penstock.engine.operators.changelog.row_states import NUMBER, RowState, RowStates
+from penstock.engine.operators.changelog.row_states import RowState, RowStates
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -113,10 +122,10 @@ class UpdatingOver(Operator):
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
         self._others = pa.schema([one for one in self._input if one.name not in spec.partition])
-        self._schema = spec.schema.append(pa.field(_PLACE, pa.int64()))
+        self._place = free_name(_PLACE, spec.schema.names)
+        self._schema = spec.schema.append(pa.field(self._place, pa.int64()))
         self._functions = [
-            FrameFunction(call, place, None if call.argument is None else self._input.field(call.argument).type)
-            for place, call in enumerate(spec.calls)
+            FrameFunction(call, free_prefix(place, ()), self._input) for place, call in enumerate(spec.calls)
         ]
 
     def open(self, context: OperatorContext) -> None:
@@ -134,17 +143,17 @@ class UpdatingOver(Operator):
         after = self._results(state, partitions)
         state.remove(gone)
         self._states.end()
-        changes = difference(before, after, (_PLACE,), ChangelogMode.RETRACT)
+        changes = difference(before, after, (self._place,), ChangelogMode.RETRACT)
         if changes is not None:
-            out.collect(changes.with_data(changes.data.drop_columns([_PLACE])))
+            out.collect(changes.with_data(changes.data.drop_columns([self._place])))
 
     def _results(self, state: RowState, partitions: list[pa.Array]) -> pa.RecordBatch:
         """The rows of some partitions with their results, and what tells the rows apart before and after a batch."""
         of, slots = state.rows.of_keys(partitions)
         columns = state.rows.columns(slots, [one.column for one in self._spec.order])
         sorts = [one.codes(column) for one, column in zip(self._spec.order, columns, strict=True)]
-        places = sorted_places([of, *sorts, state.rows.numbers(slots, NUMBER)])
-        chosen, times = repeated(places, state.rows.numbers(slots, COUNT)[places])
+        places = sorted_places([of, *sorts, arrivals_of(state, slots)])
+        chosen, times = repeated(places, counts_of(state, slots)[places])
         rows = state.rows.rows(slots[chosen], self._input)
         ordered = self._framed(rows, of[chosen], [codes[chosen] for codes in sorts])
         results = []

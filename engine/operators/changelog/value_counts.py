@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.engine.columns import one_array
 from penstock.engine.operators.changelog.calls import AggregateCall
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.ranks import rank_codes
@@ -22,13 +23,14 @@ from penstock.engine.state.keys.numbering import row_numbers
 
 Int64s = npt.NDArray[np.int64]
 
-VALUE: Final = "__value"
-COUNT: Final = "__count"
+_VALUE: Final = "__value"
+_COUNT: Final = "__count"
 
 
 def counts_layout(name: str, keys: pa.Schema, kind: pa.DataType, ttl_ms: int | None) -> RowsLayout:
     """The form of such a state."""
-    return RowsLayout(name, keys, pa.schema({VALUE: kind}), pa.schema({COUNT: pa.int64()}), ttl_ms)
+    value, count = free_name(_VALUE, keys.names), free_name(_COUNT, keys.names)
+    return RowsLayout(name, keys, pa.schema({value: kind}), pa.schema({count: pa.int64()}), ttl_ms)
 
 
 class ValueCounts:
@@ -65,13 +67,13 @@ class ValueCounts:
         search = state.rows.search(keys, [values])
         held = search.slots >= 0
         before = np.zeros(len(of), np.int64)
-        before[held] = state.rows.numbers(search.slots[held], COUNT)
+        before[held] = _counts(state, search.slots[held])
         # A value that is not there cannot be deleted.
         after = np.maximum(before + net, 0)
         stay = after > 0
         if stay.any():
             kept = state.enter(search, stay, [*keys, values])
-            state.write(kept, COUNT, after[stay])
+            state.write(kept, state.layout.values.names[0], after[stay])
         state.remove(search.slots[~stay & held])
         changed = (before > 0) != stay
         return Values(of[changed], values.filter(pa.array(changed)), np.where(stay[changed], 1, -1))
@@ -80,7 +82,11 @@ class ValueCounts:
         """All values of some groups: the number of each one's group, ascending, the value, and its count."""
         state = self._state()
         of, slots = state.rows.of_keys(keys)
-        return of, state.rows.columns(slots, [VALUE])[0], state.rows.numbers(slots, COUNT)
+        return of, state.rows.columns(slots, state.layout.identity.names)[0], _counts(state, slots)
+
+
+def _counts(state: RowState, slots: Int64s) -> Int64s:
+    return state.rows.numbers(slots, state.layout.values.names[0])
 
 
 def _keys(groups: GroupedRows, of: Int64s) -> list[pa.Array]:
@@ -136,7 +142,7 @@ class Extremes:
 
     Args:
         call: `min` or `max`.
-        place: of the call among those of its operator.
+        prefix: what the name of its column begins with.
         state: of the groups.
         counts: the values by group; None where nothing goes.
     """
@@ -144,14 +150,14 @@ class Extremes:
     def __init__(
         self,
         call: AggregateCall,
-        place: int,
+        prefix: str,
         kind: pa.DataType,
         state: Callable[[], RowState],
         counts: ValueCounts | None,
     ) -> None:
         self._call = call
         self._kind = kind
-        self._name = f"__{place}_{call.function}"
+        self._name = prefix + call.function
         self._state = state
         self._counts = counts
 

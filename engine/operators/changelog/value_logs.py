@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.operators.changelog.calls import AggregateCall
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.grouped_rows import GroupedRows, Values
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import NUMBER, RowState
@@ -24,7 +25,8 @@ _VALUE: Final = "__value"
 
 def log_layout(name: str, keys: pa.Schema, kind: pa.DataType, ttl_ms: int | None) -> RowsLayout:
     """The form of such a state."""
-    return RowsLayout(name, keys, pa.schema({NUMBER: pa.int64()}), pa.schema({_VALUE: kind}), ttl_ms)
+    number, value = free_name(NUMBER, keys.names), free_name(_VALUE, keys.names)
+    return RowsLayout(name, keys, pa.schema({number: pa.int64()}), pa.schema({value: kind}), ttl_ms, number)
 
 
 class ValueLog:
@@ -55,7 +57,7 @@ class ValueLog:
             comes, numbers = comes.filter(stays), numbers[stays]
         keys = [key.take(pa.array(comes.of)) for key in groups.keys]
         slots, _ = self._state().add(keys, [pa.array(numbers)])
-        self._state().write(slots, _VALUE, comes.array)
+        self._state().write(slots, self._state().layout.values.names[0], comes.array)
 
     def _without(self, groups: GroupedRows, comes: Values, goes: Values) -> npt.NDArray[np.bool_]:
         """Forget the values that go; of those that come, the ones that stay."""
@@ -77,9 +79,9 @@ class ValueLog:
     def _of_groups(self, keys: list[pa.Array]) -> tuple[Int64s, pa.Array, Int64s]:
         state = self._state()
         of, slots = state.rows.of_keys(keys)
-        numbers = state.rows.columns(slots, [NUMBER])[0].to_numpy()
+        numbers = state.rows.columns(slots, state.layout.identity.names)[0].to_numpy()
         order = np.lexsort([numbers, of])
-        return of[order], state.rows.columns(slots[order], [_VALUE])[0], slots[order]
+        return of[order], state.rows.columns(slots[order], state.layout.values.names)[0], slots[order]
 
     def of_groups(self, keys: list[pa.Array]) -> tuple[Int64s, pa.Array]:
         """All values of some groups: the number of each one's group, ascending, and the value; in order of arrival."""
@@ -137,15 +139,15 @@ class Ends:
 
     Args:
         call: `first_value` or `last_value`.
-        place: of the call among those of its operator.
+        prefix: what the name of its column begins with.
         kind: the argument's type.
         state: of the groups.
     """
 
-    def __init__(self, call: AggregateCall, place: int, kind: pa.DataType, state: Callable[[], RowState]) -> None:
+    def __init__(self, call: AggregateCall, prefix: str, kind: pa.DataType, state: Callable[[], RowState]) -> None:
         self._call = call
         self._kind = kind
-        self._name = f"__{place}_{call.function}"
+        self._name = prefix + call.function
         self._state = state
 
     @property

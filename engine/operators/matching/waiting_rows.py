@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.elements import concat_record_batches
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, keyed_table
 from penstock.engine.state.state_tables import END, START
@@ -62,6 +63,7 @@ class WaitingRows:
     def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
         self._schema = schema
         self._keys = tuple(keys)
+        self._time = free_name(_TIME, schema.names)
         self._parts: list[_Part] = []
         """In order of arrival."""
         self._arrived = 0
@@ -114,13 +116,13 @@ class WaitingRows:
         nulls = pa.nulls(len(times), pa.int64())
         columns = {name: rows.column(name) for name in self._keys} | {START: nulls, END: nulls}
         columns |= {name: rows.column(name) for name in rows.column_names if name not in self._keys}
-        return keyed_table(pa.table({**columns, _TIME: times}), self._keys, max_parallelism)
+        return keyed_table(pa.table({**columns, self._time: times}), self._keys, max_parallelism)
 
     def restore(self, table: StateTable) -> None:
         """Hold what `capture` has given; there are no rows yet."""
         data = table.data.drop_columns([KEY_GROUP]).combine_chunks()
         for batch in data.select(self._schema.names).cast(self._schema).to_batches():
-            times = data.column(_TIME).to_numpy()[self._arrived : self._arrived + batch.num_rows]
+            times = data.column(self._time).to_numpy()[self._arrived : self._arrived + batch.num_rows]
             self.add(batch, times)
 
 

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Control, Watermark, concat_record_batches
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Control, Watermark
 from penstock.engine.errors import RecordError, SqlError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import conformed, plain_columns
-from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.changelog.row_states import waiting_rows, waiting_table
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution, StateTable
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.tables.bind.match_binder import bind_pattern
 from penstock.tables.lower.base import schema_of
 from penstock.tables.lower.matching.operator import ROWS, MatchRecognize, MatchRecognizeSpec
@@ -109,6 +109,7 @@ class ChangingPatterns(Operator):
         self._spec = spec
         self._input = plain_columns(schema_of(spec.columns))
         self._keys = pa.schema([self._input.field(name) for name in spec.keys])
+        self._time = free_name(TIME, self._input.names)
         self._rows = TimeSegments()
         self._coming: list[_Change] = []
         self._active: dict[str, _Active] = {}
@@ -219,8 +220,7 @@ class ChangingPatterns(Operator):
 
             def rows() -> pa.Table:
                 parts, times = waiting()
-                table = pa.Table.from_batches(parts).append_column(TIME, pa.array(times))
-                return with_key_groups(table, self._keys, most)
+                return waiting_table(parts, self._time, times, self._keys, most)
 
             tables[_WAITING] = TableCapture(Redistribution.KEYED, rows)
         return OperatorCapture(tables, self._watermark)
@@ -237,9 +237,8 @@ class ChangingPatterns(Operator):
                 self._restore_pattern(row[PATTERN], row[CLAUSE], row["number"], tables)
         waiting = tables.get(_WAITING)
         if waiting is not None and waiting.data.num_rows:
-            batches = waiting.data.drop_columns([KEY_GROUP, TIME]).to_batches()
-            rows = conformed(concat_record_batches(batches), self._input)
-            self._rows.append(rows, np.asarray(waiting.data.column(TIME)))
+            rows, times = waiting_rows(waiting.data, self._time)
+            self._rows.append(conformed(rows, self._input), times)
 
     def _restore_pattern(self, name: str, clause: str, number: int, tables: Mapping[str, StateTable]) -> None:
         active = _Active(number, clause, self._operator(clause))

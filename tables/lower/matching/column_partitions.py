@@ -28,9 +28,6 @@ from penstock.engine.state.keys.identity import coded_columns
 from penstock.engine.state.keys.index import KeyIndex
 from penstock.engine.state.snapshot import Redistribution
 from penstock.tables.lower.matching.partitions import (
-    ANSWERS,
-    PLACE,
-    TIME,
     SortedRows,
     saved_columns,
     saved_rows,
@@ -120,7 +117,7 @@ class ColumnPartitions:
         keys = [column.take(numbers) for column in rows.keys]
         held = pa.RecordBatch.from_arrays(
             [*keys, pa.array(rows.times), *rows.values],
-            names=[*self._keys.names, TIME, *self._columns.names[len(self._keys) + 3 :]],
+            names=[*self._columns.names[: len(self._keys) + 1], *self._columns.names[len(self._keys) + 3 :]],
         )
         ends = np.flatnonzero(np.diff(rows.numbers, append=-1)) + 1
         own = pa.array(rows.numbers[ends - 1])
@@ -200,13 +197,14 @@ class ColumnPartitions:
         if batch is None:
             return
         # What the other search keeps for PREV stands before the rows that are searched; nothing here asks for it.
-        batch = batch.filter(pc.greater_equal(batch.column(PLACE), 0))
-        numbers, keys = distinct_keys(batch.columns[: len(self._keys)], batch.num_rows)
-        order = np.lexsort([batch.column(PLACE).to_numpy(), numbers])
+        width = len(self._keys)
+        batch = batch.filter(pc.greater_equal(batch.column(width + 1), 0))
+        numbers, keys = distinct_keys(batch.columns[:width], batch.num_rows)
+        order = np.lexsort([batch.column(width + 1).to_numpy(), numbers])
         batch, numbers = batch.take(pa.array(order)), numbers[order]
-        times, answers = batch.column(TIME).to_numpy(), batch.column(ANSWERS).to_numpy()
+        times, answers = batch.column(width).to_numpy(), batch.column(width + 2).to_numpy()
         # The searches begin again, and come to where they were: with the same rows nothing new is decided.
-        values = batch.columns[len(self._keys) + 3 :]
+        values = batch.columns[width + 3 :]
         self.take(SortedRows(keys, numbers, times, answers, values), MIN_TIMESTAMP)
 
 

@@ -21,9 +21,6 @@ from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.keys.identity import coded_columns
 from penstock.engine.state.snapshot import Redistribution
 from penstock.tables.lower.matching.partitions import (
-    ANSWERS,
-    PLACE,
-    TIME,
     SortedRows,
     key_tuples,
     saved_columns,
@@ -244,10 +241,11 @@ class ObjectPartitions:
         batch = saved_rows(table, self._columns, self._search.where)
         if batch is None:
             return
-        codes = key_tuples(coded_columns(batch.columns[: len(self._keys)]), batch.num_rows)
-        keys = key_tuples(batch.columns[: len(self._keys)], batch.num_rows)
-        times, places, answers = (batch.column(name).to_pylist() for name in (TIME, PLACE, ANSWERS))
-        values = key_tuples(batch.columns[len(self._keys) + 3 :], batch.num_rows)
+        width = len(self._keys)
+        codes = key_tuples(coded_columns(batch.columns[:width]), batch.num_rows)
+        keys = key_tuples(batch.columns[:width], batch.num_rows)
+        times, places, answers = (column.to_pylist() for column in batch.columns[width : width + 3])
+        values = key_tuples(batch.columns[width + 3 :], batch.num_rows)
         for row in np.argsort(np.array(places), kind="stable").tolist():
             partition = self._partitions.get(codes[row])
             if partition is None:

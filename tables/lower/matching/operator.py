@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, concat_record_batches
 from penstock.engine.errors import RecordError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import conformed, distinct_keys, plain_columns
-from penstock.engine.operators.changelog.row_states import with_key_groups
+from penstock.engine.operators.changelog.row_states import waiting_rows, waiting_table
 from penstock.engine.operators.joins.join_buffers import TimeSegments
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.patterns.row_order import by_code_and_time
@@ -29,7 +30,7 @@ from penstock.engine.patterns.rows.lookahead import NEVER, Bools, Lookahead
 from penstock.engine.patterns.rows.search import RowSearch, Test
 from penstock.engine.patterns.rows.syntax import shown
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, Redistribution
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
 from penstock.tables.expressions import columns_in
 from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.lower.evaluation import Evaluation
@@ -92,6 +93,7 @@ class MatchRecognize(Operator):
         self._spec = spec
         self._input = plain_columns(spec.input)
         self._keys = pa.schema([self._input.field(name) for name in spec.partition])
+        self._time = free_name(TIME, self._input.names)
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -259,8 +261,7 @@ class MatchRecognize(Operator):
     ) -> Callable[[], pa.Table]:
         def table() -> pa.Table:
             parts, times = rows()
-            waiting = pa.Table.from_batches(parts).append_column(TIME, pa.array(times))
-            return with_key_groups(waiting, self._keys, max_parallelism)
+            return waiting_table(parts, self._time, times, self._keys, max_parallelism)
 
         return table
 
@@ -268,8 +269,8 @@ class MatchRecognize(Operator):
         self._watermark = snapshot.watermark
         waiting = snapshot.tables.get(_WAITING)
         if waiting is not None and waiting.data.num_rows:
-            rows = waiting.data.drop_columns([KEY_GROUP, TIME]).combine_chunks().to_batches()[0]
-            self._pending.append(conformed(rows, self._input), waiting.data.column(TIME).to_numpy())
+            rows, times = waiting_rows(waiting.data, self._time)
+            self._pending.append(conformed(rows, self._input), times)
         held = snapshot.tables.get(ROWS)
         if held is not None:
             with self._failures():

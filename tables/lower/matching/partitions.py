@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from penstock.engine.columns import with_numbers
 from penstock.engine.errors import RecordError, StateError
+from penstock.engine.operators.changelog.column_names import free_name, saved_names
 from penstock.engine.patterns.rows.column_rules import Int64s
 from penstock.engine.patterns.rows.lookahead import Bools
 from penstock.engine.patterns.rows.search import PartitionRows
@@ -21,9 +22,8 @@ from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP
 
 TIME: Final = "__time"
-PLACE: Final = "__place"
-"""Of a row in its partition, from the one on where the search stands; below 0 for those that PREV may still read."""
-ANSWERS: Final = "__answers"
+_PLACE: Final = "__place"
+_ANSWERS: Final = "__answers"
 
 
 class SortedRows(NamedTuple):
@@ -77,9 +77,16 @@ class Partitions(Protocol):
 
 
 def saved_columns(keys: pa.Schema, values: Sequence[pa.DataType]) -> pa.Schema:
-    """The columns of the table of saved rows, but for the key group."""
-    columns = [(f"v{place}", kind) for place, kind in enumerate(values)]
-    return pa.schema([*keys, (TIME, pa.int64()), (PLACE, pa.int64()), (ANSWERS, pa.int64()), *columns])
+    """The columns of the table of saved rows, but for the key group: the keys, then three of int64, then the values.
+
+    The three are the row's time, its place in its partition, from the one on where the search stands (below 0 for
+    those that PREV may still read), and its answers.
+    """
+    names = saved_names(keys.names)
+    for name in (TIME, _PLACE, _ANSWERS, *(f"v{place}" for place in range(len(values)))):
+        names.append(free_name(name, names))
+    kinds = [*keys.types, *[pa.int64()] * 3, *values]
+    return pa.schema(list(zip(names, kinds, strict=True)))
 
 
 def saved_rows(table: pa.Table, columns: pa.Schema, where: str) -> pa.RecordBatch | None:

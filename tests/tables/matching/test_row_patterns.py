@@ -224,3 +224,32 @@ def test_random_clauses_find_what_the_definition_says() -> None:
 def test_a_pattern_of_no_rows_is_refused(pattern: str) -> None:
     with pytest.raises(SqlError, match="may be a match of no rows at all"):
         spec_of(pattern, ["A"], ["TRUE"], Meaning(Variable("A"), {}, False, None))
+
+
+@pytest.mark.parametrize("condition", ["v > 1", "v > PREV(v)"], ids=["columns", "objects"])
+def test_columns_of_partitions_may_have_the_names_of_what_is_kept_beside_them(condition: str) -> None:
+    names = ("v0", "__time", "__place", "__answers", "__key_group", "__deleted")
+    columns, partition = ", ".join(f"{name} STRING" for name in names), ", ".join(names)
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(
+        f"CREATE TABLE given ({columns}, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) "
+        "WITH ('connector' = 'filesystem', 'path' = 'none', 'format' = 'json')"
+    )
+    table = env.sql(
+        f"SELECT * FROM given MATCH_RECOGNIZE (PARTITION BY {partition} ORDER BY ts MEASURES A.v AS a, B.v AS b "
+        f"PATTERN (A B) DEFINE B AS {condition})"
+    )
+    assert table is not None
+    node = next(node for node in walk_plan(table.plan) if isinstance(node, MatchRecognize))
+    spec = MatchRecognizeSpec(
+        schema_of(node.input.columns), names, True, node.order, node.match, schema_of(node.columns), "UTC"
+    )
+    job = ChangelogJob(spec, [spec.input], 2)
+    keys = tuple(f"of {name}" for name in names)
+    for value in (1, 2):
+        job.send([("+I", (*keys, value, moment(value)))], times=[value])
+        # Once before its time has come, and once behind it.
+        job.restart(3)
+        job.advance(value)
+        job.restart(2)
+    assert job.log == [("+I", (*keys, 1, 2))]

@@ -51,3 +51,14 @@ def test_rows_leave_when_their_time_has_come_in_order_of_arrival(steps: list[tup
         assert taken is not None
         numbers = zip(taken.times.tolist(), taken.rows.column("number").to_pylist(), strict=True)
         assert sorted(numbers, key=lambda one: one[0]) == sorted(expected)
+
+
+def test_rows_may_have_a_column_for_their_time() -> None:
+    columns = pa.schema({"__time": pa.string(), "number": pa.int64()})
+    waiting = WaitingRows(columns, ["number"])
+    waiting.add(pa.record_batch({"__time": ["noon"], "number": [1]}, columns), np.array([5]))
+    restored = WaitingRows(columns, ["number"])
+    restored.restore(captured_snapshot(OperatorCapture(waiting.capture(8))).tables[WAITING])
+    taken = restored.take(5)
+    assert taken is not None
+    assert (taken.times.tolist(), taken.rows.to_pylist()) == ([5], [{"__time": "noon", "number": 1}])
