@@ -46,8 +46,13 @@ class ScalarAggregation:
         self._empty: Accumulators = dict.fromkeys(self._kinds) | {fold.name: fold.nothing for fold in aggregation.folds}
 
     @property
+    def schema(self) -> pa.Schema:
+        """The accumulators with their types."""
+        return pa.schema(list(self._kinds.items()))
+
+    @property
     def state_type(self) -> pa.StructType:
-        """The Arrow type of accumulators as state."""
+        """The Arrow type of accumulators as state, where times are numbers."""
         return pa.struct([(name, _raw_type(kind)) for name, kind in self._kinds.items()])
 
     def lift(self, data: pa.RecordBatch, timestamps: pa.Int64Array | None) -> list[Accumulators]:
@@ -84,11 +89,18 @@ class ScalarAggregation:
 # --- values --------------------------------------------------------------------------------------------------
 
 
+def are_numbers_of_times(kind: pa.DataType) -> bool:
+    """Whether values of an accumulator of this type lie in state as numbers, since they are, or hold, times."""
+    if pa.types.is_list(kind):
+        return are_numbers_of_times(kind.value_type)
+    return bool(pa.types.is_temporal(kind)) and not pa.types.is_interval(kind)
+
+
 def _raw_type(kind: pa.DataType) -> pa.DataType:
     """The type whose Python values hold all that `kind` holds: whole numbers for times, which may have nanoseconds."""
     if pa.types.is_list(kind):
         return pa.list_(_raw_type(kind.value_type))
-    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+    if are_numbers_of_times(kind):
         return pa.int32() if kind.bit_width == 32 else pa.int64()
     return kind
 

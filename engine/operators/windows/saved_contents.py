@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engine.aggregates.accumulators import INTERNAL
+from penstock.engine.aggregates.scalar import are_numbers_of_times
 from penstock.engine.errors import StateError
 from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS
@@ -80,6 +81,29 @@ def check_contents(table: StateTable | None, was_named: bool, fold: Fold | None,
             f"{where}: the windows were saved with the accumulators ({', '.join(sorted(saved))}), and what is computed "
             f"needs ({', '.join(sorted(needed))}) now; aggregate as before, or {ANOTHER_UID}"
         )
+
+
+def check_times(saved: pa.Schema, fold: Fold | None, where: str) -> None:
+    """Make sure that accumulators which are times were saved with the types that they have now.
+
+    They lie in state as numbers, of which it does not know the unit.
+
+    Args:
+        saved: the accumulators with their types.
+        fold: of the windows now.
+        where: the operator and subtask, for messages.
+
+    Raises:
+        StateError: one is a time, was one, or was one in another unit or zone.
+    """
+    now = fold.scalar.schema if isinstance(fold, NamedFold) and fold.is_declared else pa.schema([])
+    for field in now:
+        before = saved.field(field.name).type if field.name in saved.names else field.type
+        if before != field.type and (are_numbers_of_times(before) or are_numbers_of_times(field.type)):
+            raise StateError(
+                f"{where}: the windows were saved with the accumulator {field.name} of {before}, and it is "
+                f"{field.type} now; keep the type of the column, or {ANOTHER_UID}"
+            )
 
 
 def _names_of_type(kind: pa.DataType) -> Iterator[str]:

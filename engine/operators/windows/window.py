@@ -24,7 +24,7 @@ from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.operators.windows.merging_windows import MERGING_WINDOWS, MergingWindows
-from penstock.engine.operators.windows.saved_contents import check_contents, check_lateness, check_places
+from penstock.engine.operators.windows.saved_contents import check_contents, check_lateness, check_places, check_times
 from penstock.engine.operators.windows.window_contents import (
     EvictableContents,
     Eviction,
@@ -53,6 +53,9 @@ _LAST_TIMESTAMP: Final = ValueStateDescriptor("last-timestamp", "int64")
 """Of a window without an end, whose results carry it."""
 _SCHEMA: Final = "window-schema"
 """The table in snapshots that has the columns of the rows, where they were not known before the job ran."""
+
+_TYPES: Final = "window-accumulators"
+"""The table in snapshots that has the types of named aggregates' accumulators, where the columns were declared."""
 
 _LATENESS: Final = "window-lateness"
 """The table in snapshots that has the allowed lateness (ms), by which windows are forgotten."""
@@ -489,9 +492,10 @@ class WindowOperator(Operator):
     def _beside(self) -> dict[str, StateTable]:
         """What is kept beside the state of keys; of a few values each."""
         fold, tables = self._fold, {}
-        if isinstance(fold, NamedFold) and not fold.is_declared and fold.schema is not None:
-            nulls = pa.table([pa.nulls(1, kind) for kind in fold.schema.types], names=fold.schema.names)
-            tables[_SCHEMA] = StateTable(Redistribution.UNION, nulls)
+        if isinstance(fold, NamedFold) and fold.schema is not None:
+            name, schema = (_TYPES, fold.scalar.schema) if fold.is_declared else (_SCHEMA, fold.schema)
+            nulls = pa.table([pa.nulls(1, kind) for kind in schema.types], names=schema.names)
+            tables[name] = StateTable(Redistribution.UNION, nulls)
         if self._is_event_time:
             lateness = pa.table({_LATENESS: [self._plan.allowed_lateness_ms]})
             tables[_LATENESS] = StateTable(Redistribution.BROADCAST, lateness)
@@ -509,9 +513,11 @@ class WindowOperator(Operator):
         if lateness is not None:
             saved = lateness.data.column(_LATENESS)[0].as_py()
             check_lateness(saved, self._plan.allowed_lateness_ms, self._context.where)
-        columns = tables.pop(_SCHEMA, None)
+        columns, types = tables.pop(_SCHEMA, None), tables.pop(_TYPES, None)
         check_places(tables, self._merging is not None, self._context.where)
         check_contents(tables.get(CONTENTS), columns is not None, self._fold, self._context.where)
+        if types is not None and CONTENTS in tables:
+            check_times(types.data.schema, self._fold, self._context.where)
         if self._merging is None:
             # Nothing is in these windows; kept, they would pass for those of a later snapshot.
             tables.pop(MERGING_WINDOWS.name, None)

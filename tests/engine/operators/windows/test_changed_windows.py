@@ -22,9 +22,9 @@ from penstock.engine.operators.windows.window_aggregate import WindowAggregateSp
 from penstock.engine.state.snapshot import OperatorSnapshot, share
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 from tests.draws import drawn
-from tests.engine.helpers import RunningOperator, timed
+from tests.engine.helpers import RunningOperator, local_environment, timed
 from tests.engine.state.saved import snapshot_of
-from tests.engine.window_driver import OperatorDriver, spec_of
+from tests.engine.window_driver import OperatorDriver, spec_behind, spec_of
 
 TYPES = {"a": pa.string(), "b": pa.string(), "n": pa.int64()}
 SUMS = {"rows": count(), "total": agg.sum("n")}
@@ -257,6 +257,28 @@ def test_rows_that_make_accumulators_of_other_types_are_refused(spec: Any, befor
     _restored(latest, snapshot_of(saved.operator)).process(rows(before))
     with pytest.raises(StateError, match=r"saved as \(a: string, __max\(n\): .*\), and the rows now make"):
         _restored(latest, snapshot_of(saved.operator)).process(rows(now))
+
+
+@pytest.mark.parametrize("of", [agg.max, agg.last, agg.collect_list])
+def test_times_of_windows_row_by_row_keep_their_unit(of: Any) -> None:
+    """They lie there as numbers."""
+
+    def driver(kind: pa.DataType) -> RunningOperator:
+        rows = local_environment().from_collection(
+            [], schema=pa.schema([("k", "string"), ("n", kind), ("at", "int64")])
+        )
+        windows = rows.assign_timestamps("at").key_by("k").window(tumbling("10ms")).evictor(CountEvictor(9))
+        return RunningOperator(spec_behind(windows.aggregate(found=of("n"))).create())
+
+    before, now = pa.timestamp("ms"), pa.timestamp("us")
+    saved = driver(before)
+    data = pa.record_batch({"k": ["x"], "n": pa.array([12]).cast(before), "at": [2]})
+    saved.process(Batch(data, pa.array([2])))
+    snapshot = snapshot_of(saved.operator)
+    driver(before).operator.restore(snapshot)
+    for other in (now, pa.int64()):
+        with pytest.raises(StateError, match=r"timestamp\[ms\].*keep the type of the column, or give.*uid"):
+            driver(other).operator.restore(snapshot)
 
 
 def test_nothing_that_was_dropped_is_kept_of_a_watermark_that_has_not_come() -> None:
