@@ -581,7 +581,11 @@ class Execution:
         self._stop_awaiting_room()
         for place in list(self.actors):
             self.discard(place)
-        self._slots.release()
+        try:
+            self._slots.release()
+        except Exception as error:
+            # The job ends all the same, and Ray takes them back with this process.
+            _LOG.warning("slots could not be given back yet: %s", error)
 
 
 async def _call(answer: Any) -> Any:

@@ -103,12 +103,16 @@ class Recovery:
             return
         assert life.layout is not None
         refused = life.layout
-        error, life.layout = self._rescaling.on_deploy_failed(error, refused)
+        failure, life.layout = self._rescaling.on_deploy_failed(error, refused)
         # What only the refused layout has would be waited for when the job finishes.
         given_up = set(refused.places) - set(life.layout.places)
         life.said += life.attempts.stop(given_up)
         life.attempts.forget(given_up)
-        self.recover(None, error)
+        if failure is error:
+            self.recover(None, error)
+        elif self._interrupt(failure):
+            # That a rescale found no room is no failure of the job, which may have no restarts left.
+            self._restart(life.layout.places, failure, 0.0)
         smaller = None if life.attempts.pending is None else self.shortage.layout_for(room)
         if smaller is not None:
             self._restart_into(smaller)
@@ -154,6 +158,12 @@ class Recovery:
         if delay is None:
             life.end(JobStatus.FAILED, error, unexplained=unexplained)
             return
+        self._restart(region, error, delay, unexplained)
+
+    def _restart(
+        self, region: Sequence[Place], error: PenstockError, delay: float, unexplained: _Subtask | None = None
+    ) -> None:
+        life = self._life
         life.said.append(
             say.Warn(f"job {life.name!r} failed and is restarted (restart-strategy.type sets how often): {error}")
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from penstock import DataGenSource, StreamEnvironment
 from penstock import Sequence as Counting
@@ -236,6 +236,18 @@ def test_the_end_says_what_could_not_be_closed() -> None:
     lost, _ = run([subtask(stop=lambda: fine), subtask(stop=fails(RayActorError()))], use)
     assert isinstance(lost, WorkerLostError), "what close() would have done is missing"
     assert "subtask 1 died before it was closed" in str(lost)
+
+
+def test_a_job_ends_though_its_slots_cannot_be_given_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(execution: Execution) -> PenstockError | None:
+        with monkeypatch.context() as patched:
+            patched.setattr(execution._slots, "release", fails(GetTimeoutError("the head is busy")))
+            return await execution.stop(5.0)
+
+    assert run([subtask()], use)[0] is None
+    assert "slots could not be given back yet: the head is busy" in caplog.text
 
 
 def test_who_is_not_closed_in_time_is_killed_and_named(killed: list[Any], caplog: pytest.LogCaptureFixture) -> None:

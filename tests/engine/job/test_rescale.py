@@ -78,6 +78,24 @@ def test_a_rescale_for_which_there_is_no_room_resumes_as_before() -> None:
     assert shell.count(say.TakeDown) == 1
 
 
+@pytest.mark.parametrize("has_loop", [True, False], ids=["by a restart", "live"])
+def test_a_rescale_for_which_there_is_no_room_ends_no_job_that_has_no_restarts(has_loop: bool) -> None:
+    shell = Shell(TwoTasks(has_loop=has_loop), restarts=0).run()
+    request = shell.ask(ev.RescaleJob(3))
+    if has_loop:
+        shell.store()
+    shell.handle(ev.Prepared(request))
+    if not has_loop:
+        shell.preloaded()
+        shell.store()
+    shell.cancelled()
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, ClusterError("no room")))
+    shell.cancelled()
+    shell.deployed()
+    assert (shell.last(say.Deploy).places, shell.brain.status) == (ALL, JobStatus.RUNNING)
+    assert [type(one) for one in shell.answers(request)] == [ClusterError]
+
+
 def test_a_rescale_that_storage_delays_is_answered_once_it_has_taken_place() -> None:
     shell = with_a_loop()
     request = rescaled(shell)
