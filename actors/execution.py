@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -82,8 +81,9 @@ class Execution:
         self._graph_ref: Any = None
         self._slots = Slots(job_id, config.slot_timeout_ms / 1000, dict(config.slot_labels))
         self.warm = WarmProcesses(config.warm_processes)
-        self._standbys = Standbys(config.failover.standbys, self._create_standby, self.warm.made)
-        self._next_slot = itertools.count()
+        self._standbys = Standbys(
+            config.failover.standbys, lambda slot: self._create(slot, 0, 0), lambda: self._slots.count, self.warm.made
+        )
         self._actor_class: Any = ray.remote(SubtaskActor)
         self._watches: dict[Place, asyncio.Task[None]] = {}
         self._explaining: set[asyncio.Task[None]] = set()
@@ -109,10 +109,10 @@ class Execution:
             ClusterError: there is, and yet processes do not start.
         """
         self._stop_awaiting_room()
-        wanted, bundles = set(places(graph)), slot_bundles(graph)
+        wanted, bundles = set(places(graph)), self._bundles(graph, started)
         kept = self._slots.kept(bundles)
         # A process dies with the slot that it lives in.
-        for place in [place for place in self.actors if place not in wanted or place[1] >= kept]:
+        for place in [one for one in self.actors if one not in wanted or max(one[1], self._slot_of(one)) >= kept]:
             self.discard(place)
             self._metrics.pop(place, None)
             self.processes.pop(place, None)
@@ -134,12 +134,20 @@ class Execution:
             if place not in self.actors:
                 warm = self._spare.pop(place, None)
                 if warm is None and graph.task(place[0]).resources is None:
-                    warm = self._standbys.take()
+                    warm = self._standbys.take(kept)
                 self.actors[place] = warm or self._replacement(graph, place)
                 if warm is None:
                     new.append(place)
         self._drop_spare()
         await self._await_new(new)
+
+    def _bundles(self, graph: PhysicalGraph, started: Collection[Place] = ()) -> Sequence[Mapping[str, float]]:
+        """What the slots are to have; others stay, too, where something lives there that runs on, and was a standby."""
+        run_on = [self._slot_of(one) for one in places(graph) if one in self.attempts and one not in started]
+        return self._slots.lengthened(slot_bundles(graph), 1 + max(run_on, default=-1))
+
+    def _slot_of(self, place: Place) -> int:
+        return self._standbys.lodged.get(self.actors[place], place[1])
 
     async def _leave_lost_nodes(self, missing: Sequence[Place], started: Collection[Place]) -> None:
         """Take other slots for those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
@@ -170,7 +178,7 @@ class Execution:
         Raises:
             ClusterError: there is no room.
         """
-        bundles, slots = slot_bundles(graph), self._slots.count
+        bundles, slots = self._bundles(graph), self._slots.count
         if self._slots.kept(bundles) < slots:
             return
         new: Sequence[Place]
@@ -255,9 +263,6 @@ class Execution:
     def _count_made(self, processes: Iterable[Process]) -> None:
         for process in processes:
             self.warm.made(process.node)
-
-    def _create_standby(self) -> Any:
-        return self._create(next(self._next_slot) % self._slots.count, 0, 0)
 
     def _create(self, slot: int, cpus: float, gpus: float) -> Any:
         return self._actor_class.options(

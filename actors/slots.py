@@ -150,6 +150,10 @@ class Slots:
         pairs = zip(self._slots, bundles, strict=False)
         return sum(1 for _ in itertools.takewhile(lambda pair: pair[0].bundle == pair[1], pairs))
 
+    def lengthened(self, bundles: Sequence[Mapping[str, float]], count: int) -> Sequence[Mapping[str, float]]:
+        """These bundles, and behind them those of the next slots that there are, up to `count` in all."""
+        return [*bundles, *(slot.bundle for slot in self._slots[len(bundles) : count])]
+
     async def placed(self, slots: Collection[int]) -> None:
         """Return when the slots with these numbers are on a node: those of a lost one wait for room on another.
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+import itertools
+from collections.abc import Callable, Collection, MutableMapping, Sequence
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import ray
 from ray.exceptions import RayError
@@ -24,14 +26,23 @@ class Standbys:
 
     Args:
         size: how many are kept.
-        create: makes a subtask actor, without waiting for it.
+        create: makes a subtask actor in a slot, without waiting for it.
+        slots: how many there are, all of which get standbys in turn.
         made: told of each node that one of them has come to.
+
+    Attributes:
+        lodged: the slots of all that there are, also of those that were taken: they die with them.
     """
 
-    def __init__(self, size: int, create: Callable[[], Any], made: Callable[[str], None]) -> None:
+    def __init__(
+        self, size: int, create: Callable[[int], Any], slots: Callable[[], int], made: Callable[[str], None]
+    ) -> None:
+        self.lodged: MutableMapping[Any, int] = WeakKeyDictionary()
         self._size = size
         self._create = create
+        self._slots = slots
         self._made = made
+        self._number = itertools.count()
         self._graph: Any = None
         self._warm: dict[Any, Process] = {}
         self._watching: set[asyncio.Task[None]] = set()
@@ -51,9 +62,9 @@ class Standbys:
             self._watching.add(watching)
             watching.add_done_callback(self._watching.discard)
 
-    def take(self) -> Any | None:
-        """The warm actor that has waited longest, or None if there is none."""
-        actor = next(iter(self._warm), None)
+    def take(self, slots: int) -> Any | None:
+        """The warm actor that has waited longest, of those in the first so many slots, or None if there is none."""
+        actor = next((actor for actor in self._warm if self.lodged[actor] < slots), None)
         self._warm.pop(actor, None)
         return actor
 
@@ -69,7 +80,9 @@ class Standbys:
 
     async def _watch(self) -> None:
         """Make one, and watch it as long as it lives."""
-        actor = self._create()
+        slot = next(self._number) % self._slots()
+        actor = self._create(slot)
+        self.lodged[actor] = slot
         try:
             process = await actor.prepare.remote(self._graph)
         except RayError:

@@ -343,6 +343,54 @@ def test_who_moves_keeps_its_process_until_it_is_deployed_in_the_other_one(
     run([stays, old], use)
 
 
+def lodged(execution: Execution, slots: FakeSlots, monkeypatch: pytest.MonkeyPatch, new: FakeActor) -> None:
+    """Subtask 0 runs in what has been a standby in slot 1; `new`: every process that is made."""
+    execution._slots = slots  # type: ignore[assignment]
+    execution._standbys.lodged[execution.actors[A]] = 1
+    monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+
+
+def test_a_subtask_that_lives_in_a_slot_that_goes_gets_another_process(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other, new, slots = subtask(), subtask(), subtask(prepare=lambda *_: alive()), FakeSlots()
+
+    async def use(execution: Execution) -> None:
+        lodged(execution, slots, monkeypatch, new)
+        await execution.provide(program_of(1).physical(), [A])
+        assert (execution.actors, killed, slots.count) == ({A: new}, [one, other], 1)
+        killed.clear()
+
+    run([one, other], use)
+
+
+def test_a_slot_in_which_a_subtask_lives_that_runs_on_stays(killed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, slots = subtask(), subtask(), FakeSlots()
+
+    async def use(execution: Execution) -> None:
+        lodged(execution, slots, monkeypatch, subtask())
+        execution.attempts = {A: 1}
+        await execution.provide(program_of(1).physical(), [])
+        assert (execution.actors, killed, slots.count) == ({A: one}, [other], 2)
+        killed.clear()
+
+    run([one, other], use)
+
+
+def test_a_standby_in_a_slot_that_goes_takes_nobodys_place(killed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    warm, new, slots = subtask(), subtask(prepare=lambda *_: alive()), FakeSlots()
+
+    async def use(execution: Execution) -> None:
+        lodged(execution, slots, monkeypatch, new)
+        execution._standbys.lodged[warm] = 1
+        execution._standbys._warm[warm] = alive()
+        await execution.provide(program_of(1).physical(), [A])
+        assert execution.actors == {A: new}
+
+    run([subtask(), subtask()], use)
+
+
 def test_what_was_prepared_for_a_node_that_has_gone_since_is_used(
     killed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,7 +475,10 @@ class FakeSlots:
         self.count = 2
 
     def kept(self, bundles: Sequence[Any]) -> int:
-        return len(bundles)
+        return min(self.count, len(bundles))
+
+    def lengthened(self, bundles: Sequence[Any], count: int) -> Sequence[Any]:
+        return [*bundles, *(bundles[0] for _ in range(len(bundles), count))]
 
     async def find_others(self, slots: set[int], avoided: set[str] = frozenset()) -> None:  # type: ignore[assignment]
         self.said.append(("find_others", set(slots)))
