@@ -21,7 +21,8 @@ from ray.exceptions import RayError, RayTaskError
 
 from penstock.actors.deaths import remark
 from penstock.actors.links import WaitingLink, connected
-from penstock.actors.state_answers import FEW_KEYS, listening_id, packed_question, unpacked_answer
+from penstock.actors.state_answers import FEW_KEYS, listening_id
+from penstock.actors.state_frames import packed_question, unpacked_answer
 from penstock.engine.checkpointing.instructions import Place
 from penstock.engine.errors import JobError, PenstockError, StateError, StateNotReadyError, UnknownStateError, nearest
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, SourcePlan, TaskPlan

@@ -9,8 +9,6 @@ question is answered once, also where the subtask ends before.
 from __future__ import annotations
 
 import asyncio
-import pickle
-import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,11 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.actors.links import Reply
+from penstock.actors.state_frames import packed_answer, rows_frame, rows_of, unpacked_question
 from penstock.engine.errors import PenstockError, StateError, StateNotReadyError, located
 from penstock.engine.state.capture import TableCapture
 from penstock.engine.state.request import StateRequest
 
 if TYPE_CHECKING:
+    from penstock.savepoints.layout import Layout
     from penstock.savepoints.live_rows import LiveRows, Question, StateAnswer
 
 FEW_KEYS: Final = 1000
@@ -38,7 +38,6 @@ _TOGETHER: Final = 64
 """How many lookups are answered by one look: each gets the rows of all, of which it takes its own."""
 _SHARED_BYTES: Final = 64 * 1024
 """Larger answers are sent by another thread than the task's, and to each its own rows alone."""
-_ROWS: Final = struct.Struct("<II")
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,13 @@ class SharedAnswer:
     answer: StateAnswer
 
     @cached_property
-    def pickled(self) -> bytes:
-        """Nothing where pickle cannot do it, as with a class that the program defines: Ray sends that, too."""
-        try:
-            return pickle.dumps(self.answer, pickle.HIGHEST_PROTOCOL)
-        except Exception:
-            return b""
+    def packed(self) -> bytes:
+        """As links send it; see `packed_answer`."""
+        return packed_answer(self.answer)
 
     def rows(self, begin: int, end: int) -> StateAnswer:
         """Some rows of it; an error, or nothing, as it is."""
-        return _rows_of(self.answer, begin, end)
+        return rows_of(self.answer, begin, end)
 
 
 Answered: TypeAlias = Callable[[SharedAnswer, int, int], object]
@@ -71,14 +67,6 @@ Answered: TypeAlias = Callable[[SharedAnswer, int, int], object]
 def listening_id(actor_id: str) -> str:
     """Under what an actor takes questions for its state by links; see `LinkServer`."""
     return f"{actor_id}-state"
-
-
-def packed_question(attempt: int, uid: str, state: str, question: Question) -> bytes:
-    """The frame that asks an attempt of a subtask; `answer_frame` answers it. Nothing where pickle cannot do it."""
-    try:
-        return pickle.dumps((attempt, uid, state, question), pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        return b""
 
 
 def prepare_for_questions() -> None:
@@ -97,27 +85,14 @@ class Ask(Protocol):
 def answer_frame(frame: bytes, reply: Reply, ask: Ask) -> None:
     """Have a question answered that came through a link; the answer goes back as `unpacked_answer` reads it."""
     try:
-        attempt, uid, state, question = pickle.loads(frame)  # noqa: S301  from a process of the same user
-        ask(attempt, uid, state, question, lambda shared, begin, end: reply(_ROWS.pack(begin, end) + shared.pickled))
+        ask(*unpacked_question(frame), lambda shared, begin, end: reply(rows_frame(begin, end, shared.packed)))
     except Exception:
         # Such as a value of a class in the program's main module, which Ray brings along.
         reply(b"")
 
 
-def unpacked_answer(frame: bytes | bytearray) -> StateAnswer:
-    """The answer in a frame; any error means that it can be had by a call alone."""
-    answer: StateAnswer = pickle.loads(memoryview(frame)[_ROWS.size :])  # noqa: S301  from a process of the same user
-    return _rows_of(answer, *_ROWS.unpack_from(frame))
-
-
 def _is_large(answer: StateAnswer) -> bool:
     return answer is not None and not isinstance(answer, PenstockError) and answer.data.nbytes > _SHARED_BYTES
-
-
-def _rows_of(answer: StateAnswer, begin: int, end: int) -> StateAnswer:
-    if answer is None or isinstance(answer, PenstockError) or end - begin == answer.data.num_rows:
-        return answer
-    return type(answer)(answer.layout, answer.redistribution, answer.data.slice(begin, end - begin))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -172,6 +147,7 @@ class StateAnswers:
         self._command = command
         self._loop = loop
         self._ended = False
+        self._layouts: dict[tuple[str, str], Layout] = {}
         self._waiting: deque[_Asked] = deque()
         self._under_way: dict[bool, set[_Asked]] = {False: set(), True: set()}
 
@@ -288,7 +264,14 @@ class StateAnswers:
             return True, lambda: error
         table = captured[name]
         few = table.exact and keys is not None and keys.num_rows <= FEW_KEYS
-        return few, partial(rendered_rows, name, table, keys, asked.question.wanted)
+        place = asked.uid, name
+
+        def rendered() -> LiveRows:
+            rows = rendered_rows(place[1], table, keys, asked.question.wanted, self._layouts.get(place))
+            self._layouts[place] = rows.layout
+            return rows
+
+        return few, rendered
 
     def _made(self, asked: _Asked, make: Callable[[], StateAnswer]) -> StateAnswer:
         try:

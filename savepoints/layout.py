@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import enum
 import itertools
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -81,7 +83,7 @@ class StateKind(enum.Enum):
 _OF_ONE_KEY: Final = (StateKind.VALUE, StateKind.LIST, StateKind.AGGREGATE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """How one table is shown.
 
@@ -99,19 +101,34 @@ class Layout:
     identity: tuple[str, ...]
     stored: pa.Schema
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.keys, self.columns, self.identity, self.stored)
+
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns that are shown."""
         return pa.schema(
             [(shown, _shown_type(stored, self.stored.field(stored).type)) for stored, shown in self.columns]
         )
 
+    @cached_property
+    def packed(self) -> bytes:
+        """Pickled: many answers about one state begin with it."""
+        return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
+
+    def holds_for(self, table: pa.Table) -> bool:
+        """Whether `layout_of` gives the same for other stored rows of the state."""
+        hides = START in self.stored.names and START not in dict(self.columns)
+        return self.stored.equals(table.schema) and hides == _hides_windows(table)
+
     def show(self, table: pa.Table) -> pa.Table:
         """The stored rows as people see them; timers in the order of their registration."""
         if self.kind is StateKind.TIMERS and _NUMBER in table.column_names:
             table = table.sort_by(_NUMBER)
+        columns = [table.column(stored) for stored, _ in self.columns]
         arrays = [
-            table.column(stored).cast(kind) for (stored, _), kind in zip(self.columns, self.schema.types, strict=True)
+            column if column.type == kind else column.cast(kind)
+            for column, kind in zip(columns, self.schema.types, strict=True)
         ]
         return pa.table(arrays, schema=self.schema)
 
@@ -170,9 +187,7 @@ def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> La
     fields = [field for field in sample.schema if field.name != KEY_GROUP]
     names = [field.name for field in fields]
     kind, keys = _kind_and_keys(name, redistribution, pa.schema(fields))
-    hidden: set[str] = set()
-    if START in names and END in names and sample.column(START).null_count == sample.num_rows:
-        hidden = {START, END}
+    hidden: set[str] = {START, END} if _hides_windows(sample) else set()
     if kind is StateKind.TIMERS:
         hidden.add(_NUMBER)
     columns: list[tuple[str, str]] = []
@@ -181,6 +196,12 @@ def layout_of(name: str, redistribution: Redistribution, sample: pa.Table) -> La
             columns.append((stored, _free_name(stored, keys, names, [shown for _, shown in columns])))
     identity = _identity(kind, keys, dict(columns))
     return Layout(kind, keys, tuple(columns), identity, pa.schema(fields))
+
+
+def _hides_windows(sample: pa.Table) -> bool:
+    """Whether none of the rows belongs to a window, in a state of which some may."""
+    names = sample.column_names
+    return START in names and END in names and sample.column(START).null_count == sample.num_rows
 
 
 def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...]]:

@@ -85,7 +85,9 @@ def stored_name(state: str, names: Sequence[str]) -> str | None:
     return found
 
 
-def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None, wanted: ScanFilter) -> LiveRows:
+def rendered_rows(
+    name: str, captured: TableCapture, keys: pa.RecordBatch | None, wanted: ScanFilter, known: Layout | None = None
+) -> LiveRows:
     """The rows of a state that an operator captured; in any thread.
 
     Args:
@@ -93,6 +95,7 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
         captured: it, which may hold more than was asked for.
         keys: only these; None: all.
         wanted: which rows.
+        known: how the state was shown last; it is made anew only where that does not hold.
 
     Raises:
         StateError: a filter names no column or does not fit its type, or there is too much to give.
@@ -103,7 +106,8 @@ def rendered_rows(name: str, captured: TableCapture, keys: pa.RecordBatch | None
     else:
         data = data if captured.exact else rows_of_keys(data, keys)
         data = standing_rows([data], captured.identity, captured.expiry)
-    layout = layout_of(name, captured.redistribution, data)
+    holds = known is not None and known.holds_for(data)
+    layout = known if known is not None and holds else layout_of(name, captured.redistribution, data)
     shown = layout.show(data)
     for column, values in wanted.where.items():
         allowed = values_of(shown.schema, column, values)

@@ -169,11 +169,13 @@ class LiveState:
         columns = [
             values_of(layout.schema, name, [key[place] for key in keys]) for place, name in enumerate(layout.keys)
         ]
-        groups = key_groups(columns, subtasks.max_parallelism)
-        owners = np.asarray(subtask_of(groups, subtasks.parallelism, subtasks.max_parallelism))
         batch = pa.RecordBatch.from_arrays(columns, names=list(layout.keys))
+        if subtasks.parallelism == 1:
+            return {0: batch}
+        groups = key_groups(columns, subtasks.max_parallelism)
         if len(keys) == 1:
-            return {int(owners[0]): batch}
+            return {subtask_of(int(groups[0]), subtasks.parallelism, subtasks.max_parallelism): batch}
+        owners = np.asarray(subtask_of(groups, subtasks.parallelism, subtasks.max_parallelism))
         return {owner: batch.filter(pa.array(owners == owner)) for owner in np.unique(owners).tolist()}
 
     def _ask(self, ask: Callable[[Subtasks, Layout], _T], nothing: _T) -> _T:

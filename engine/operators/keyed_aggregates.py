@@ -101,7 +101,9 @@ class KeyedAccumulators:
         parts = [part.captured(slots) for part in self._held.parts]
 
         def rows() -> pa.Table:
-            return beside(pa.table(dict(zip(names, keys(), strict=True))), *(part() for part in parts))
+            taken = [part() for part in parts]
+            columns = {name: part.column(name) for part in taken for name in part.column_names}
+            return pa.table({**dict(zip(names, keys(), strict=True)), **columns})
 
         return {STATE: TableCapture(Redistribution.KEYED, rows, tuple(names), exact=True)}
 

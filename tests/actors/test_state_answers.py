@@ -67,7 +67,7 @@ class Subtask:
 
         def answered(shared: SharedAnswer, begin: int, end: int) -> None:
             given[place] = shared.rows(begin, end)
-            self.sent.append(len(shared.pickled))
+            self.sent.append(len(shared.packed))
 
         self.answers.ask("op", state, question, answered)
 

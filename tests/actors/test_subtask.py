@@ -27,7 +27,8 @@ from penstock.actors.channels import packed
 from penstock.actors.deployment import Deployment, Restore
 from penstock.actors.links import WaitingLink, connected
 from penstock.actors.running_task import TASK_THREAD, Report, SubtaskEvent, _patience
-from penstock.actors.state_answers import listening_id, packed_question, unpacked_answer
+from penstock.actors.state_answers import listening_id
+from penstock.actors.state_frames import packed_question, unpacked_answer
 from penstock.actors.subtask import SubtaskActor
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.cells.slot_accumulators import HeldAccumulators

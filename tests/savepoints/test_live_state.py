@@ -25,8 +25,11 @@ from penstock import (
 from penstock.engine.aggregates import functions as aggregates
 from penstock.engine.errors import StateError, StateNotReadyError
 from penstock.engine.functions import Context, RuntimeContext
-from penstock.engine.state.capture import CaptureRequest, CaptureScope
+from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
+from penstock.engine.state.snapshot import Redistribution
+from penstock.engine.state.state_tables import END, START
 from penstock.savepoints import live_rows
+from penstock.savepoints.live_rows import LiveRows, ScanFilter
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.shown import python_rows
 from tests.engine.state.backends import MEAN, add
@@ -174,3 +177,24 @@ def test_a_job_that_recovers_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> 
     one.away = two.away = 1000
     with pytest.raises(StateNotReadyError):
         LiveState("state 'count'", "count", lambda: two, patience=0).get("user 7")
+
+
+def test_how_a_state_was_shown_before_is_taken_only_where_it_still_holds() -> None:
+    def captured(*starts: int | None, value: Any = 1) -> TableCapture:
+        columns = {"user": ["ann"] * len(starts), "__value": [value] * len(starts)}
+        times = pa.array(starts, pa.int64())
+        data = pa.table({"user": columns["user"], START: times, END: times, "__value": columns["__value"]})
+        return TableCapture(Redistribution.KEYED, lambda: data)
+
+    def shown(one: TableCapture, known: LiveRows | None = None) -> LiveRows:
+        before = None if known is None else known.layout
+        return live_rows.rendered_rows("n", one, None, ScanFilter(), before)
+
+    states = [captured(None), captured(5), captured(None, 5), captured(None, value="text"), captured()]
+    alone = [shown(one) for one in states]
+    for known in alone:
+        for state, expected in zip(states, alone, strict=True):
+            found = shown(state, known)
+            assert found.layout == expected.layout
+            assert found.data.equals(expected.data)
+    assert shown(states[0], alone[0]).layout is alone[0].layout
