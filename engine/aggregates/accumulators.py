@@ -73,6 +73,10 @@ class FoldAccumulator(ABC):
             where: operator and subtask, for messages.
         """
 
+    def restored(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Accumulators that an earlier version may have saved, as they are now."""
+        return values
+
     def check(self, table: pa.Table, by: Sequence[str]) -> None:  # noqa: B027 - few can overflow
         """Make sure that the accumulator of every group will fit its type.
 
@@ -191,6 +195,18 @@ class SumAccumulator(FoldAccumulator):
                 f"sum of column {self.column!r}{f' for {group}' if group else ''} does not fit {kind}; "
                 f"cast the column to {remedy} first"
             )
+
+
+@dataclass(frozen=True, slots=True)
+class WideSumAccumulator(SumAccumulator):
+    """As the sum, of decimals, in as many digits as Arrow has: of what has 38 none is too large."""
+
+    def lift(self, values: pa.Array) -> pa.Array:
+        return values.cast(wide_type(values.type))
+
+    def restored(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
+        # Such sums had 38 digits.
+        return values if pa.types.is_null(values.type) else values.cast(wide_type(values.type))
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,6 +397,11 @@ def sum_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_floating(kind):
         return pa.float64()
     return pa.uint64() if pa.types.is_unsigned_integer(kind) else pa.int64()
+
+
+def wide_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the sum of decimals that has the most digits; nulls stay nulls."""
+    return kind if pa.types.is_null(kind) else pa.decimal256(_DECIMAL_DIGITS[256], kind.scale)
 
 
 def lists_of(values: pa.Array, lengths: _Int64s) -> pa.ListArray:

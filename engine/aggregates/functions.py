@@ -27,10 +27,12 @@ from penstock.engine.aggregates.accumulators import (
     MomentsAccumulator,
     SumAccumulator,
     ValuesAccumulator,
+    WideSumAccumulator,
     list_lengths,
     lists_of,
     plain_type,
     sum_type,
+    wide_type,
 )
 from penstock.engine.columns import one_array
 from penstock.engine.errors import ColumnTypeError, GraphError, missing_column
@@ -134,6 +136,22 @@ class _Sum(Aggregate):
     def result_of(self, kind: pa.DataType) -> pa.DataType:
         _require(kind, _NUMBERS, _CAST_TO_NUMBER)
         return sum_type(kind)
+
+    def lower(self, table: pa.Table) -> pa.ChunkedArray:
+        return table.column(self.accumulators[0].name)
+
+
+@dataclass(frozen=True, slots=True)
+class _WideSum(Aggregate):
+    column: str
+
+    @property
+    def accumulators(self) -> tuple[WideSumAccumulator]:
+        return (WideSumAccumulator(self.column, exact=True),)
+
+    def result_of(self, kind: pa.DataType) -> pa.DataType:
+        _require(kind, (pa.types.is_decimal, pa.types.is_null), "cast it to a decimal first")
+        return wide_type(kind)
 
     def lower(self, table: pa.Table) -> pa.ChunkedArray:
         return table.column(self.accumulators[0].name)
@@ -282,6 +300,21 @@ def sum(column: str) -> Aggregate:  # noqa: A001 - read as penstock.sum
         'sum(distance)'
     """
     return _Sum("sum", column)
+
+
+def wide_sum(column: str) -> Aggregate:
+    """Sum of decimals in more digits than they have; null if there is none. Result: decimal256 of 76 digits.
+
+    SQL makes DECIMAL of it, and null of what has too many digits for that.
+
+    Args:
+        column: decimals of 38 digits at most.
+
+    Example:
+        >>> str(wide_sum("price"))
+        'wide_sum(price)'
+    """
+    return _WideSum("wide_sum", column)
 
 
 def min(column: str) -> Aggregate:  # noqa: A001 - read as penstock.min

@@ -11,12 +11,13 @@ from penstock.engine.aggregates.functions import Aggregate
 from penstock.engine.errors import GraphError
 from penstock.tables import types as t
 from penstock.tables.building import call, converted
-from penstock.tables.expressions import Conditional, Constant, Expression, InputColumn
+from penstock.tables.expressions import Conditional, Constant, Conversion, Expression, InputColumn
 from penstock.tables.plan.nodes import AggregateCall, Column
 from penstock.tables.types import Kind, SqlType
 
-_PLAIN: Final = {"SUM": engine.sum, "MIN": engine.min, "MAX": engine.max}
+_PLAIN: Final = {"MIN": engine.min, "MAX": engine.max}
 _SPREADS: Final = {"STDDEV_POP": 0, "STDDEV_SAMP": 1, "STDDEV": 1}
+_DIGITS_OF_COUNTS: Final = 19
 _BIGINT: Final = t.BIGINT.with_nullable(False)
 
 
@@ -50,11 +51,12 @@ class EngineAggregates:
             )
         column = self._column(aggregate)
         given = self.columns[aggregate.arguments[0]].type
+        if aggregate.name == "SUM":
+            return _Result(aggregate.type, (self._sum(column, given),))
         if aggregate.name in _PLAIN:
-            place = self._aggregate(_PLAIN[aggregate.name](column), _engine_type(aggregate.name, given))
-            return _Result(aggregate.type, (place,))
+            return _Result(aggregate.type, (self._aggregate(_PLAIN[aggregate.name](column), given),))
         if aggregate.name == "AVG":
-            total = self._aggregate(engine.sum(column), _engine_type("SUM", given))
+            total = self._sum(column, given)
             count = self._aggregate(engine.count(column), _BIGINT)
             return _Result(aggregate.type, (total, count))
         if aggregate.name in _SPREADS and given.kind is not Kind.DECIMAL:
@@ -64,13 +66,23 @@ class EngineAggregates:
 
     def result(self, result: _Result, first: int) -> Expression:
         """A call's result over rows whose columns from `first` on are the engine's results."""
-        columns = [InputColumn(self.result_types[place], first + place) for place in result.places]
+        columns = [self._read(place, first) for place in result.places]
         if len(columns) == 1:
             return converted(columns[0], result.type)
         total, count = columns
         # Where nothing is counted, the sum is null.
         divisor = Conditional(_BIGINT, ((call("=", count, Constant(_BIGINT, 0)), Constant(_BIGINT, 1)),), count)
         return converted(call("/", total, divisor), result.type)
+
+    def _sum(self, column: str, given: SqlType) -> int:
+        made = engine.wide_sum(column) if _may_overflow(given) else engine.sum(column)
+        return self._aggregate(made, _sum_type(given))
+
+    def _read(self, place: int, first: int) -> Expression:
+        column = InputColumn(self.result_types[place], first + place)
+        # The engine's wide sums become DECIMAL, or null, by that.
+        is_wide = self.aggregates[f"r{place}"].function == "wide_sum"
+        return Conversion(column.type, column) if is_wide else column
 
     def _count(self, aggregate: AggregateCall) -> _Result:
         if aggregate.arguments:
@@ -119,9 +131,12 @@ class _Result:
     places: tuple[int, ...]
 
 
-def _engine_type(name: str, given: SqlType) -> SqlType:
-    if name != "SUM":
-        return given
+def _may_overflow(given: SqlType) -> bool:
+    """Whether a sum of fewer rows than 2^63 may have more digits than there are."""
+    return given.kind is Kind.DECIMAL and given.precision > t.MAX_PRECISION - _DIGITS_OF_COUNTS
+
+
+def _sum_type(given: SqlType) -> SqlType:
     if given.kind in t.INTEGERS:
         return t.BIGINT
     return t.DOUBLE if given.kind in t.APPROXIMATE else t.decimal(t.MAX_PRECISION, given.scale)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from penstock import StreamEnvironment, WatermarkStrategy
 from penstock.tables.catalog.catalog import StreamTable
@@ -101,3 +103,21 @@ def test_a_window_that_the_clocks_show_twice_takes_rows_of_both_times() -> None:
     assert table is not None
     ends = {datetime(2024, 10, 26, 23, 59, 59, 999000): 1, datetime(2024, 10, 27, 1, 9, 59, 999000): 2}
     assert {row["window_time"].replace(tzinfo=None): row["n"] for row in table.collect()} == ends
+
+
+@pytest.mark.parametrize("windows", ["TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES)", SESSIONS[6:-1]])
+def test_sums_of_decimals_beyond_their_type_are_null(windows: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
+    large = Decimal("9" * 32 + ".999999")
+    times = pa.array([0, 1, 20 * MINUTE, 20 * MINUTE + 1, 20 * MINUTE + 2], pa.timestamp("ms"))
+    values = pa.array([large, large, large, large, large.copy_negate()], pa.decimal128(38, 6))
+    stream = env.from_collection(pa.table({"u": ["a"] * 5, "d": values, "at": times}))
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    sums = "SUM(d) AS s, AVG(d) AS a, SUM(CAST(d AS DECIMAL(19, 6))) AS none"
+    table = env.sql(f"SELECT u, {sums} FROM TABLE({windows}) GROUP BY u, window_start, window_end")
+    assert table is not None
+    assert [tuple(row.values()) for row in table.collect()] == [
+        ("a", None, None, None),
+        ("a", large, Decimal("3" * 32 + ".333333"), None),
+    ]

@@ -33,7 +33,7 @@ class AggregateSpec(OperatorSpec, Generic[Windows]):
     late_tag: str | None = None
 
     def warm(self, snapshot: OperatorSnapshot) -> None:
-        for part in itertools.islice(restored_parts(snapshot), 1):
+        for part in itertools.islice(restored_parts(snapshot, self.aggregation), 1):
             CountedKeys(self.aggregation.keys).lookup(part)
 
     def describe(self) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import rows_of
 from penstock.engine.elements import Batch
 from penstock.engine.operators.base import OperatorContext
@@ -70,15 +71,28 @@ def changed_table(
     return TableCapture(Redistribution.KEYED, made, (*keys, within_key), is_changes=True, expiry=expiry)
 
 
-def restored_parts(snapshot: OperatorSnapshot) -> Iterator[pa.Table]:
+def restored_parts(snapshot: OperatorSnapshot, aggregation: GroupedAggregation) -> Iterator[pa.Table]:
     """The rows that a snapshot holds, in parts of a middling size."""
-    if WINDOW_STATE in snapshot.tables:
-        yield from parts_of(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP))
+    if WINDOW_STATE not in snapshot.tables:
+        return
+    for part in parts_of(snapshot.tables[WINDOW_STATE].data.drop_columns(KEY_GROUP)):
+        yield _as_now(part, aggregation)
 
 
-def restored_schema(snapshot: OperatorSnapshot) -> pa.Schema | None:
+def _as_now(rows: pa.Table, aggregation: GroupedAggregation) -> pa.Table:
+    """Saved rows with the accumulators of this version; what other columns they have is looked at elsewhere."""
+    for fold in aggregation.folds:
+        if fold.name in rows.column_names:
+            values = fold.restored(rows.column(fold.name))
+            rows = rows.set_column(rows.schema.get_field_index(fold.name), fold.name, values)
+    return rows
+
+
+def restored_schema(snapshot: OperatorSnapshot, aggregation: GroupedAggregation) -> pa.Schema | None:
     """The columns of the rows that a snapshot holds; None where there are none."""
-    return snapshot.tables[WINDOW_STATE].data.schema if WINDOW_STATE in snapshot.tables else None
+    if WINDOW_STATE not in snapshot.tables:
+        return None
+    return _as_now(snapshot.tables[WINDOW_STATE].data.slice(0, 0), aggregation).schema
 
 
 def put_aside(late: Batch, tag: str | None, context: OperatorContext) -> None:

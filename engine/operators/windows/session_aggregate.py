@@ -219,8 +219,8 @@ class SessionAggregate(Operator):
         self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
-        self._saved = restored_schema(snapshot)
-        self._load(restored_parts(snapshot))
+        self._saved = restored_schema(snapshot, self._aggregation)
+        self._load(restored_parts(snapshot, self._aggregation))
         self._captured.settle(self._sessions.open_sessions())
 
     def _shrink(self) -> None:

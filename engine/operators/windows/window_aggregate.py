@@ -321,8 +321,8 @@ class WindowAggregate(Operator):
         self._form = self._form.restored(snapshot, self._aggregation, self._context.where)
         self._watermark = snapshot.watermark
         self._group_watermarks.restore(snapshot)
-        self._saved = restored_schema(snapshot)
-        self._load(restored_parts(snapshot))
+        self._saved = restored_schema(snapshot, self._aggregation)
+        self._load(restored_parts(snapshot, self._aggregation))
         self._cells.settle()
 
     def _rows(self, cells: _Int64s) -> Callable[[], pa.Table]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock import CountEvictor, CountTrigger, session, sliding, tumbling
 from penstock.engine.aggregates import functions as agg
-from penstock.engine.aggregates.functions import count
+from penstock.engine.aggregates.functions import Aggregate, count
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import MIN_TIMESTAMP, Batch
 from penstock.engine.errors import StateError
@@ -300,3 +301,21 @@ def test_windows_row_by_row_keep_their_lateness(before: str, now: str) -> None:
     program(before).operator.restore(saved.snapshot())
     with pytest.raises(StateError, match="keep allowed_lateness as it was"):
         program(now).operator.restore(saved.snapshot())
+
+
+@pytest.mark.parametrize("spec", [TUMBLING, SESSIONS], ids=["windows", "sessions"])
+def test_sums_of_decimals_go_on_in_more_digits(spec: Any) -> None:
+    large = Decimal("9" * 38)
+
+    def program(total: Aggregate) -> Any:
+        return replace(spec, aggregation=GroupedAggregation([], {"total": total}))
+
+    def process(running: RunningOperator) -> None:
+        running.process(timed([{"at": 12, "n": large}], {"at": pa.int64(), "n": pa.decimal128(38, 0)}))
+
+    before = RunningOperator(program(agg.sum("n")).create())
+    process(before)
+    running = _restored(program(agg.wide_sum("n")), snapshot_of(before.operator))
+    process(running)
+    running.advance(100)
+    assert [row["total"] for row in running.take_rows()] == [Decimal("1" + "9" * 37 + "8")]
