@@ -1,8 +1,8 @@
 """Lets a connector's code die before any of its lines, as a process that is killed there would.
 
-The suites call it around one call of a connector. Only lines of the connector's own package count, so that client
-libraries are not left half way in a process that lives on. The exception is no `Exception`; but `finally` blocks do
-run, which they would not in a process that is killed.
+The suites call it around one call of a connector. Only lines of the packages count that the connector and its readers
+or writers are in, so that client libraries are not left half way in a process that lives on. The exception is no
+`Exception`; but `finally` blocks do run, which they would not in a process that is killed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any, Final
 
+from penstock.engine.connectors import Sink, SinkWriter, Source, SourceReader
+from penstock.testing.connector_suite.rules import CRASH_POINTS, require
+
 _NOBODYS: Final = frozenset({"abc", "builtins", "typing", "penstock.engine.connectors"})
+_SUITES: Final = f"{__name__.rpartition('.')[0]}."
+_PARTS: Final = (Source, SourceReader, Sink, SinkWriter)
+"""What connectors are made of, each of which may be in a package of its own."""
 
 
 class SimulatedCrash(BaseException):
@@ -23,10 +29,10 @@ class SimulatedCrash(BaseException):
 
 
 class LineCounter:
-    """Counts the lines that run in the package of an object, and may die before one of them.
+    """Counts the lines that run in the packages of a connector, and may die before one of them.
 
     Args:
-        connector: the object whose package counts.
+        connector: an object whose package counts; so do those of its readers and writers that are called.
         fatal: the number, from 0, of the line before which it dies; None to live.
 
     Attributes:
@@ -38,8 +44,9 @@ class LineCounter:
     """
 
     def __init__(self, connector: object, fatal: int | None = None) -> None:
-        modules = {kind.__module__ for kind in type(connector).__mro__} - _NOBODYS
-        self._prefixes = tuple(sorted({f"{module.rpartition('.')[0] or module}." for module in modules}))
+        self._seen: set[type] = set()
+        self._prefixes: tuple[str, ...] = ()
+        self._take_in(type(connector))
         self._fatal = fatal
         self.lines = 0
 
@@ -55,7 +62,27 @@ class LineCounter:
             sys.settrace(before)
         return True
 
+    def require_lines(self, what: str) -> None:
+        """Make sure that there was a line to die before: a crash in `what` shows nothing otherwise.
+
+        Raises:
+            ConformanceError: there was none.
+        """
+        packages = ", ".join(prefix[:-1] for prefix in self._prefixes)
+        require(self.lines > 0, CRASH_POINTS, f"no line of {packages} ran in {what}")
+
+    def _take_in(self, kind: type) -> None:
+        if kind not in self._seen:
+            self._seen.add(kind)
+            modules = {one.__module__ for one in kind.__mro__} - _NOBODYS
+            packages = {f"{name.rpartition('.')[0] or name}." for name in modules if not name.startswith(_SUITES)}
+            self._prefixes = tuple(sorted(packages.union(self._prefixes)))
+
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        code = frame.f_code
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(owner, _PARTS):
+            self._take_in(type(owner))
         name = f"{frame.f_globals.get('__name__', '')}."
         return self._on_line if name.startswith(self._prefixes) else None
 

@@ -52,6 +52,8 @@ class SinkSuite(AnySinkSuite[Sink]):
         counter = LineCounter(self.sink())
         counter.run(writer.finish)
         writer.close()
+        if type(writer).finish is not SinkWriter.finish:
+            counter.require_lines("finish()")
         with leaving_things_open():
             for fatal in spread(counter.lines, 15):
                 sink = self._prepared()

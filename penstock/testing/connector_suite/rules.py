@@ -170,6 +170,11 @@ CRASH: Final = Rule(
     "a process may die between any two lines; the next attempt shows each row once all the same",
     "order the steps so that rows become visible by one atomic step, and what is before it is harmless to repeat",
 )
+CRASH_POINTS: Final = Rule(
+    "the suite lets a process die before each line of the packages that a connector, its readers and its writers are "
+    "in; where none of them runs, nothing is known of crashes",
+    "let methods of these classes, in modules of Python, do the work",
+)
 RESUMED: Final = Rule(
     "a job that resumes from a savepoint finds its earlier rows in place: resumed() gives a sink whose check() accepts "
     "them and whose prepare() keeps them",

@@ -314,7 +314,8 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
                 subtask.complete(1)
                 before(subtask)
                 counter = subtask.until_line(fatal)
-                counter.run(lambda: step(subtask))
+                if counter.run(lambda: step(subtask)):
+                    counter.require_lines(what)
                 where = f"the process died in line {fatal} of {what}: "
                 self._expect(job, rows.slice(0, 4), CRASH, where)
                 with obeying(CRASH, f"{where}the next attempt"):
@@ -337,7 +338,8 @@ class TransactionalSinkSuite(AnySinkSuite[TransactionalSink]):
                 subtask.write(rows.slice(4 * checkpoint - 4, 4))
                 held = subtask.prepare(checkpoint)
             counter = subtask.until_line(fatal)
-            counter.run(lambda: subtask.complete(3))
+            if counter.run(lambda: subtask.complete(3)):
+                counter.require_lines("commit()")
             where = f"the process died in line {fatal} of commit(): "
             wrong = surplus(self._seen(job), rows)
             require(not wrong, CRASH, f"{where}{wrong}")

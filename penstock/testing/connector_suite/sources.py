@@ -209,6 +209,7 @@ class SourceSuite:
         counter = LineCounter(driver.source)
         with contextlib.closing(driver.open(split)) as reader:
             counter.run(lambda: reader.next_batch(3))
+        counter.require_lines("next_batch()")
         with leaving_things_open():
             for fatal in spread(counter.lines, self.most_positions):
                 self._fail_and_close(driver.open(split), driver.source, fatal)

@@ -124,7 +124,7 @@ class SinkSubtask:
             self.operator.close()
 
     def until_line(self, fatal: int | None) -> LineCounter:
-        """Counts the lines of the sink's package, or dies before one of them."""
+        """Counts the lines of the sink and its writer, or dies before one of them."""
         return LineCounter(self._sink, fatal)
 
 
