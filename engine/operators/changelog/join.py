@@ -11,7 +11,7 @@ Gupta and Mumick, "Maintenance of Materialized Views", 1995.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -28,7 +28,7 @@ from penstock.engine.operators.changelog.column_names import free_name
 from penstock.engine.operators.changelog.inputs import accepted, conformed, distinct_keys, plain_columns
 from penstock.engine.operators.changelog.keyed_rows import RowsLayout
 from penstock.engine.operators.changelog.row_states import RowState, RowStates
-from penstock.engine.operators.joins.row_log import positions
+from penstock.engine.operators.joins.join_buffers import spread
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.keys.identity import coded_type
@@ -179,23 +179,39 @@ class _Result:
             self.rows.append(rows)
             self.weights.append(weights)
 
+    def clear(self) -> None:
+        self.rows.clear()
+        self.weights.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """The kept rows of the other side that have the keys of a batch.
+
+    Args:
+        slots: theirs.
+        counts: how often each of them is there.
+        begins, ends: for each row of the batch, which of them have its key.
+    """
+
+    slots: Int64s
+    counts: Int64s
+    begins: Int64s
+    ends: Int64s
+
 
 @dataclass(frozen=True, slots=True)
 class _Meetings:
-    """Which rows of a batch meet which kept rows of the other side.
+    """Which rows of a batch meet which kept rows of the other side: some of these pairs.
 
     Args:
         rows: numbers of rows of the batch.
-        places: numbers of rows among `slots`.
-        slots: of the other side's rows with the keys of the batch.
-        counts: how often each of them is there.
+        places: numbers of rows among those of `_Met`.
         joined: the pairs, where a condition has looked at them.
     """
 
     rows: Int64s
     places: Int64s
-    slots: Int64s
-    counts: Int64s
     joined: pa.RecordBatch | None
 
 
@@ -226,21 +242,23 @@ class ChangelogJoin(Operator):
             self._say_own(side, delta.filter(~can_meet), np.zeros(int((~can_meet).sum()), np.int64), result)
             delta = delta.filter(can_meet)
         if len(delta):
-            self._handle(side, delta, result)
-        said = self._said(result)
-        if said is not None:
-            out.collect(said)
+            self._handle(side, delta, result, out)
+        self._say(result, out)
 
     def _only_comes(self, side: int) -> bool:
         return self._sides[side].takes is ChangelogMode.APPEND
 
-    def _said(self, result: _Result) -> Batch | None:
+    def _say(self, result: _Result, out: Collector) -> None:
+        """Emit what a result has so far."""
         if not result.rows:
-            return None
+            return
         rows, weights = pa.concat_batches(result.rows), np.concatenate(result.weights)
-        if self._spec.emits is not ChangelogMode.APPEND:
-            return changelog_of(Delta(rows, weights), self._spec.key, self._spec.emits)
-        return Batch(rows if (weights == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(weights)), weights))))
+        result.clear()
+        if self._spec.emits is ChangelogMode.APPEND:
+            every = pa.array(np.repeat(np.arange(len(weights)), weights))
+            out.collect(Batch(rows if (weights == 1).all() else rows.take(every)))
+        elif (changes := changelog_of(Delta(rows, weights), self._spec.key, self._spec.emits)) is not None:
+            out.collect(changes)
 
     def _can_meet(self, side: int, rows: pa.RecordBatch) -> Mask:
         """The rows without a null in a key of which null meets nothing."""
@@ -251,7 +269,7 @@ class ChangelogJoin(Operator):
                 can &= column.is_valid().to_numpy(zero_copy_only=False)
         return can
 
-    def _handle(self, side: int, delta: Delta, result: _Result) -> None:
+    def _handle(self, side: int, delta: Delta, result: _Result, out: Collector) -> None:
         keys, identity = ([delta.rows.column(name) for name in schema.names] for schema in self._sides[side].layout)
         own = self._states.begin(_NAMES[side], keys, identity)
         other = self._states.begin(_NAMES[1 - side], keys)
@@ -261,13 +279,18 @@ class ChangelogJoin(Operator):
             before = _counts(own, search)
             # A row that is not there (its time to live was over) cannot be deleted.
             delta = replace(delta, weights=np.maximum(delta.weights, -before))
-        meetings = self._meetings(side, delta.rows, keys, other)
-        if self._spec.kind.pairs:
-            self._say_pairs(side, delta, other, meetings, result)
+        met = _met(keys, len(delta), other)
+        matches, change = np.zeros(len(delta), np.int64), np.zeros(len(met.slots), np.int64)
+        for meetings in self._meetings(side, delta.rows, other, met):
+            if self._spec.kind.pairs:
+                self._say_pairs(side, delta, other, met, meetings, result)
+            np.add.at(matches, meetings.rows, met.counts[meetings.places])
+            np.add.at(change, meetings.places, delta.weights[meetings.rows])
+            if self._spec.emits is ChangelogMode.APPEND:
+                # Others are said at once: what goes before what comes in its place.
+                self._say(result, out)
         if self._spec.kind.counts_matches(1 - side):
-            self._change_other(side, delta.weights, other, meetings, result)
-        matches = np.zeros(len(delta), np.int64)
-        np.add.at(matches, meetings.rows, meetings.counts[meetings.places])
+            self._change_other(side, change, other, met, result)
         self._say_own(side, delta, matches, result)
         if search is None:
             self._take_in(side, own, keys, identity, matches)
@@ -275,18 +298,15 @@ class ChangelogJoin(Operator):
             self._keep(side, own, search, [*keys, *identity], before + delta.weights, matches)
         self._states.end()
 
-    def _meetings(self, side: int, rows: pa.RecordBatch, keys: list[pa.Array], other: RowState) -> _Meetings:
-        numbers, distinct = distinct_keys(keys, rows.num_rows)
-        of, slots = other.rows.of_keys(distinct)
-        of_keys = np.bincount(of, minlength=int(numbers.max()) + 1)
-        begins, lengths = (np.cumsum(of_keys) - of_keys)[numbers], of_keys[numbers]
-        pairs, places = np.repeat(np.arange(len(numbers)), lengths), positions(begins, lengths)
-        joined = None
-        if self._spec.condition is not None and len(pairs):
-            joined = self._joined(side, rows, pairs, other, slots[places])
+    def _meetings(self, side: int, rows: pa.RecordBatch, other: RowState, met: _Met) -> Iterator[_Meetings]:
+        """The pairs that meet, in parts: without equal keys there may be more than memory has room for."""
+        for numbers, places in spread(met.begins, met.ends):
+            if self._spec.condition is None:
+                yield _Meetings(numbers, places, None)
+                continue
+            joined = self._joined(side, rows, numbers, other, met.slots[places])
             meets = self._spec.condition(joined).fill_null(False).to_numpy(zero_copy_only=False)
-            pairs, places, joined = pairs[meets], places[meets], _filtered(joined, meets)
-        return _Meetings(pairs, places, slots, other.rows.numbers(slots, _count_in(other)), joined)
+            yield _Meetings(numbers[meets], places[meets], _filtered(joined, meets))
 
     def _joined(
         self, side: int, rows: pa.RecordBatch, numbers: Int64s, other: RowState, slots: Int64s
@@ -299,22 +319,26 @@ class ChangelogJoin(Operator):
             [*left.columns, *right.columns], schema=pa.schema([*self._schemas[LEFT], *self._schemas[RIGHT]])
         )
 
-    def _say_pairs(self, side: int, delta: Delta, other: RowState, meetings: _Meetings, result: _Result) -> None:
-        of_pairs = delta.weights[meetings.rows] * meetings.counts[meetings.places]
+    def _say_pairs(
+        self, side: int, delta: Delta, other: RowState, met: _Met, meetings: _Meetings, result: _Result
+    ) -> None:
+        of_pairs = delta.weights[meetings.rows] * met.counts[meetings.places]
         said = of_pairs != 0
         if meetings.joined is not None:
             joined = _filtered(meetings.joined, said)
         else:
-            numbers, slots = meetings.rows[said], meetings.slots[meetings.places[said]]
+            numbers, slots = meetings.rows[said], met.slots[meetings.places[said]]
             joined = self._joined(side, delta.rows, numbers, other, slots)
         result.add(joined, of_pairs[said])
 
-    def _change_other(self, side: int, weights: Int64s, other: RowState, meetings: _Meetings, result: _Result) -> None:
-        """Count what the other side's rows meet now, and say which of them came to meet something, or nothing."""
-        change = np.zeros(len(meetings.slots), np.int64)
-        np.add.at(change, meetings.places, weights[meetings.rows])
+    def _change_other(self, side: int, change: Int64s, other: RowState, met: _Met, result: _Result) -> None:
+        """Count what the other side's rows meet now, and say which of them came to meet something, or nothing.
+
+        Args:
+            change: how many more rows each of those that were met meets now.
+        """
         changed = np.flatnonzero(change)
-        slots, counts = meetings.slots[changed], meetings.counts[changed]
+        slots, counts = met.slots[changed], met.counts[changed]
         before = other.rows.numbers(slots, _matches_in(other))
         after = np.maximum(before + change[changed], 0)
         other.renew(slots)
@@ -384,6 +408,14 @@ class ChangelogJoin(Operator):
 
     def close(self) -> None:
         self._states.close()
+
+
+def _met(keys: list[pa.Array], rows: int, other: RowState) -> _Met:
+    numbers, distinct = distinct_keys(keys, rows)
+    of, slots = other.rows.of_keys(distinct)
+    of_keys = np.bincount(of, minlength=int(numbers.max()) + 1)
+    ends = np.cumsum(of_keys)
+    return _Met(slots, other.rows.numbers(slots, _count_in(other)), (ends - of_keys)[numbers], ends[numbers])
 
 
 def _count_in(state: RowState) -> str:

@@ -159,3 +159,40 @@ def test_a_join_that_cannot_be_is_refused() -> None:
         ChangelogJoinSpec(JoinInput(LEFT, ("k",)), JoinInput(RIGHT, ("w",)))
     with pytest.raises(GraphError, match="both sides have a column 'k'; rename it"):
         ChangelogJoinSpec(JoinInput(LEFT, ("k",)), JoinInput(LEFT, ("k",)))
+
+
+@pytest.mark.parametrize("kind", list(JoinKind))
+@pytest.mark.parametrize("mode", [ChangelogMode.APPEND, ChangelogMode.RETRACT])
+def test_pairs_without_equal_keys_are_looked_at_in_slices(kind: JoinKind, mode: ChangelogMode) -> None:
+    looked_at: list[int] = []
+
+    def equal(pairs: pa.RecordBatch) -> pa.BooleanArray:
+        looked_at.append(pairs.num_rows)
+        return pc.equal(pairs.column("v"), pairs.column("u"))
+
+    schemas = pa.schema({"v": pa.int64()}), pa.schema({"u": pa.int64()})
+    left, right = (JoinInput(schema, (), mode) for schema in schemas)
+    emits = mode if kind in (JoinKind.INNER, JoinKind.SEMI) else ChangelogMode.RETRACT
+    join = ChangelogJob(ChangelogJoinSpec(left, right, kind, equal, emits=emits), schemas)
+    join.send([("+I", (number,)) for number in range(300)])
+    join.send([("+I", (number,)) for number in range(200, 500)], 1)
+    if mode is ChangelogMode.RETRACT:
+        join.send([("-D", (number,)) for number in range(200, 300)], 1)
+    join.close()
+    assert sum(looked_at) >= 300 * 300
+    assert max(looked_at) <= 65_536
+    met = range(200, 300) if mode is ChangelogMode.APPEND else []
+    pairs = [(number, number) for number in met]
+    alone = (
+        [(number, None) for number in range(300) if number not in met],
+        [(None, number) for number in range(300, 500)],
+    )
+    wanted: list[Row] = {
+        JoinKind.INNER: pairs,
+        JoinKind.LEFT: pairs + alone[0],
+        JoinKind.RIGHT: pairs + alone[1],
+        JoinKind.FULL: pairs + alone[0] + alone[1],
+        JoinKind.SEMI: [(number,) for number in met],
+        JoinKind.ANTI: [(number,) for number in range(300) if number not in met],
+    }[kind]
+    assert join.materialised.rows == sorted(wanted, key=repr)
