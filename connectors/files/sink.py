@@ -68,7 +68,7 @@ class FileSink(TransactionalSink):
 
     Rows are written as they come: changelog row kinds and event timestamps are not stored. JSON lines hold times as
     ISO-8601 text (timestamps with a zone in UTC), bytes as base64, decimals as text, durations as numbers in the
-    column's unit, maps as lists of pairs, and NaN and infinities as null. CSV quotes text, so that an empty text
+    column's unit, maps as objects, and NaN and infinities as null. CSV quotes text, so that an empty text
     differs from null. Avro (extra `avro`) makes every column a union with null.
 
     Args:

@@ -76,7 +76,7 @@ class Inputs:
         """
         arrays = []
         for name, kind in zip(self.columns, self.kinds, strict=True):
-            column = batch.column(name)
+            column = _with_nulls(batch.column(name))
             if not self._is_read(name, kind):
                 continue
             needs_value = name not in self.tested and (name in self.coded or not isinstance(kind, Text))
@@ -92,8 +92,15 @@ class Inputs:
                 arrays.append(times)
             else:
                 arrays.append(np.ascontiguousarray(numbers_of(column), dtype=STORED[kind]))
-        tested = [batch.column(name) for name in self.columns if name in self.tested]
+        tested = [_with_nulls(batch.column(name)) for name in self.columns if name in self.tested]
         return [*arrays, *(column.is_valid().to_numpy(zero_copy_only=False) for column in tested)]
+
+
+def _with_nulls(column: pa.Array) -> pa.Array:
+    """The column, decoded where a value of its dictionary is null: Arrow does not count its rows as null."""
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        return column.dictionary_decode()
+    return column
 
 
 def microseconds_of(column: pa.Array) -> npt.NDArray[Any] | None:

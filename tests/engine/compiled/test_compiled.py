@@ -418,3 +418,20 @@ def test_a_type_that_only_rows_show_to_be_wrong_is_named_and_ends_the_job_at_onc
     with pytest.raises(JobFailedError, match=r"'at' is the value of column 'at', timestamp\[us\], and declared as"):
         env.execute("wrong")
     assert Passing.opened == 1
+
+
+def same_texts(row: dict[str, Any]) -> dict[str, Any]:
+    text = row["s"]
+    return {"same": text == row["t"], "seen": text == "a"}
+
+
+def test_a_null_among_the_values_of_a_dictionary_is_none() -> None:
+    words = pa.array(["a", None, "b"])
+    columns = [pa.array([(i // 3**place) % 3 for i in range(90)], pa.int32()) for place in range(2)]
+    given = pa.table([pa.DictionaryArray.from_arrays(column, words) for column in columns], ["s", "t"])
+    types = {"same": "bool", "seen": "bool"}
+    compiled, plain = (
+        StreamEnvironment(runtime="local", parallelism=1).from_collection(given).map(function, returns=types).collect()
+        for function in (ps.compiled(same_texts), same_texts)
+    )
+    assert list(compiled) == list(plain)
