@@ -127,7 +127,7 @@ class Execution:
             self._slots.move()
         await self._slots.resize(bundles)
         missing = [one for one in wanted if one not in self.actors and one not in self._spare]
-        await self._leave_lost_nodes(missing, started)
+        await self._leave_lost_nodes(graph, missing, started)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
@@ -149,15 +149,18 @@ class Execution:
     def _slot_of(self, place: Place) -> int:
         return self._standbys.lodged.get(self.actors[place], place[1])
 
-    async def _leave_lost_nodes(self, missing: Sequence[Place], started: Collection[Place]) -> None:
-        """Take other slots for those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
+    async def _leave_lost_nodes(
+        self, graph: PhysicalGraph, missing: Sequence[Place], started: Collection[Place]
+    ) -> None:
+        """Take other slots for all those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
 
         Who ran there, and is not about to be `started`, has failed: nobody watches it any more.
         """
-        was_on = {place: self.processes[place].node for place in missing if place in self.processes}
-        if lost := await lost_nodes(set(was_on.values())):
+        nodes = {place: self.processes[place].node for place in self.processes.keys() & set(places(graph))}
+        if lost := await lost_nodes({nodes[place] for place in missing if place in nodes}):
             self._standbys.leave(lost)
-            slots = {place[1] for place, node in was_on.items() if node in lost}
+            # Calls to those of whose death nobody knows yet would have no answer before Ray knows.
+            slots = {place[1] for place, node in nodes.items() if node in lost}
             for place in [place for place in self.actors if place[1] in slots]:
                 if place in self.attempts and place not in started:
                     error = lost_worker(self.name(place), "its node is lost")
@@ -251,7 +254,9 @@ class Execution:
         seconds = self._config.slot_timeout_ms / 1000 + _START_SECONDS * len(new)
         starting = self._all({place: self.actors[place].prepare.remote(self._graph_ref) for place in new})
         try:
-            self._count_made((await asyncio.wait_for(starting, seconds)).values())
+            made = await asyncio.wait_for(starting, seconds)
+            self.processes |= made
+            self._count_made(made.values())
         except asyncio.TimeoutError:
             for place in new:
                 self.discard(place)

@@ -439,6 +439,31 @@ def test_who_shares_a_slot_with_a_lost_subtask_of_another_region_is_told_to_have
     assert "subtask 1 died: its node is lost" in str(failed.error)
 
 
+def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dead(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call to the others would have no answer before Ray knows of the node's loss, many seconds later."""
+    silent, slots = subtask(), FakeSlots()
+    made = [subtask(prepare=lambda *_: alive()), subtask(prepare=lambda *_: alive())]
+
+    async def lost(nodes: set[str]) -> set[str]:
+        return nodes & {"lost"}
+
+    async def use(execution: Execution) -> None:
+        execution._slots = slots  # type: ignore[assignment]
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        monkeypatch.setattr(module, "lost_nodes", lost)
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: made[place[1]])
+        execution.actors = {A: silent}
+        execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
+        await execution.provide(program_of(2).physical(), [A, B])
+        assert (killed, execution.actors) == ([silent], dict(zip((A, B), made, strict=True)))
+        assert slots.said == [("find_others", {0, 1}), ("move",)]
+        assert {process.node for process in execution.processes.values()} == {alive().node}
+
+    run([subtask(), subtask()], use)
+
+
 def two_pipelines() -> PhysicalGraph:
     """Tasks 1 and 2, two subtasks each, with no channels between them."""
     env = StreamEnvironment(runtime="local", parallelism=2)
