@@ -58,7 +58,9 @@ def packed_answer(answer: StateAnswer) -> bytes:
         batches = answer.data.to_batches()
         if len(batches) != 1:
             return _pickled(answer)
-        return _pickled((answer.layout.packed, answer.redistribution.value, batches[0].serialize().to_pybytes()))
+        return _pickled(
+            (_packed_layout(answer.layout), answer.redistribution.value, batches[0].serialize().to_pybytes())
+        )
     except Exception:
         return b""
 
@@ -98,6 +100,11 @@ def _pickled(what: object) -> bytes:
 @lru_cache(_KEPT)
 def _schema(columns: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(columns))
+
+
+@lru_cache(_KEPT)
+def _packed_layout(layout: Layout) -> bytes:
+    return _pickled(layout)
 
 
 @lru_cache(_KEPT)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,11 +109,6 @@ class Layout:
         return pa.schema(
             [(shown, _shown_type(stored, self.stored.field(stored).type)) for stored, shown in self.columns]
         )
-
-    @cached_property
-    def packed(self) -> bytes:
-        """Pickled: many answers about one state begin with it."""
-        return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
     def holds_for(self, table: pa.Table) -> bool:
         """Whether `layout_of` gives the same for other stored rows of the state."""
