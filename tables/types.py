@@ -59,6 +59,7 @@ DIGITS_OF_TIME: Final = 3
 """What a time of day that is written or cast has behind the second at most: more are cut off, as in Flink."""
 TEMPORAL: Final = (Kind.DATE, Kind.TIME, *TIMESTAMPS)
 INTERVALS: Final = (Kind.INTERVAL_MONTHS, Kind.INTERVAL_MILLIS)
+_INSIDE: Final = {Kind.INTERVAL_MONTHS: "INTERVAL MONTH", Kind.INTERVAL_MILLIS: "INTERVAL SECOND(3)"}
 _DIGITS: Final = {Kind.TINYINT: 3, Kind.SMALLINT: 5, Kind.INT: 10, Kind.BIGINT: 19}
 
 
@@ -135,6 +136,21 @@ class SqlType:
                 named = [f"'{self.class_name}'"] if self.class_name else []
                 return f"{'STRUCTURED' if named else 'ROW'}<{', '.join([*named, *fields])}>"
         return str(self.kind.value)
+
+
+def summary(kind: SqlType) -> str:
+    """The text of a type that TYPEOF gives: Flink's, with names in backticks, and the unit that intervals have inside.
+
+    Example:
+        >>> summary(SqlType(Kind.ROW, False, fields=(RowField("a", SqlType(Kind.INTERVAL_MONTHS)),)))
+        'ROW<`a` INTERVAL MONTH> NOT NULL'
+    """
+    root = _INSIDE.get(kind.kind)
+    if kind.kind is Kind.ROW and not kind.class_name:
+        root = f"ROW<{', '.join(f'`{field.name}` {summary(field.type)}' for field in kind.fields)}>"
+    elif kind.parts:
+        root = f"{kind.kind.value}<{', '.join(map(summary, kind.parts))}>"
+    return str(kind) if root is None else root + ("" if kind.nullable else " NOT NULL")
 
 
 NULL: Final = SqlType(Kind.NULL)

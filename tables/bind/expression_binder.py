@@ -75,7 +75,8 @@ class ExpressionBinder:
             case n.BytesLiteral():
                 return Constant(SqlType(Kind.BINARY, False, max(len(node.value), 1)), node.value)
             case n.StringLiteral():
-                length = max(len(node.value), 1)
+                # In the units of UTF-16, as in Java.
+                length = len(node.value.encode("utf-16-le", "surrogatepass")) // 2
                 return Constant(SqlType(Kind.CHAR, False, length), node.value)
             case n.NullLiteral():
                 return Constant(t.NULL, None)
@@ -443,7 +444,7 @@ def _type_of(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]
     if len(arguments) == 2 and not isinstance(arguments[1], n.BooleanLiteral):
         # Whether types without a text in SQL may come; there are none here.
         raise binder.source.invalid(arguments[1].at, "the second argument of TYPEOF is TRUE or FALSE")
-    return Constant(_NOT_NULL_TEXT, str(binder.bind(arguments[0]).type))
+    return Constant(t.STRING, t.summary(binder.bind(arguments[0]).type))
 
 
 def _overlaps(binder: ExpressionBinder, node: n.Call, arguments: Sequence[n.Node]) -> Expression:

@@ -10,6 +10,7 @@ import math
 import random
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -46,6 +47,9 @@ def _operator(
         assert common is not None, "both are numbers"
         if common.kind is Kind.DECIMAL:
             return decimal_type(t.as_decimal(one), t.as_decimal(other))
+        if common.kind is Kind.DOUBLE and Kind.DECIMAL not in (one.kind, other.kind):
+            # As in Calcite: the first of both that is a floating-point number, whole numbers beside it do not count.
+            return one if one.kind in t.APPROXIMATE else other
         return common
 
     def evaluate(call: CallValues) -> pa.Array:
@@ -63,6 +67,22 @@ def _operator(
         return on_numbers(one, other).cast(target, safe=False)
 
     return ScalarFunction(name, (s.NUMBER, s.NUMBER), infer, evaluate, fallible=fallible)
+
+
+def _remainder(name: str) -> ScalarFunction:
+    """Of numbers without digits behind the point it has the type of the second one, as in Calcite."""
+    plain = _operator(name, decimals.remainder_of, decimals.remainders, _modulo, fallible=True)
+
+    def infer(given: Sequence[SqlType]) -> SqlType:
+        are_whole = all(one.kind in t.EXACT and not one.scale for one in given)
+        return given[1] if are_whole else plain.infer(given)
+
+    def evaluate(call: CallValues) -> pa.Array:
+        kind = plain.infer(call.types)
+        found = plain.evaluate(replace(call, result=kind))
+        return found if kind.same_as(call.result) else cast_values(found, kind, call.result, False, call.session)
+
+    return replace(plain, infer=infer, evaluate=evaluate)
 
 
 def _exact(column: pa.Array, kind: SqlType) -> pa.Array:
@@ -257,8 +277,8 @@ FUNCTIONS: Final = (
     _operator("-", decimals.sum_of, decimals.subtracted, pc.subtract),
     _operator("*", decimals.product_of, decimals.multiplied, pc.multiply),
     _operator("/", decimals.quotient_of, decimals.divided, _divide, fallible=True),
-    _operator("%", decimals.remainder_of, decimals.remainders, _modulo, fallible=True),
-    _operator("MOD", decimals.remainder_of, decimals.remainders, _modulo, fallible=True),
+    _remainder("%"),
+    _remainder("MOD"),
     ScalarFunction("NEGATE", (s.NUMBER,), s.like_first, _negate),
     ScalarFunction("ABS", (s.NUMBER,), s.like_first, _absolute),
     ScalarFunction("SIGN", (s.NUMBER,), s.like_first, _sign),

@@ -23,7 +23,7 @@ from penstock.tables import types as t
 from penstock.tables.functions.decimals import fitted, rescaled
 from penstock.tables.functions.shown_values import shown_value
 from penstock.tables.functions.signatures import SessionValues
-from penstock.tables.functions.times import local_times, moments, parse_date, parse_time, parse_timestamp
+from penstock.tables.functions.times import local_times, moments, parse_date, parse_plain_timestamp, parse_time
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
@@ -142,10 +142,12 @@ def _from_text(values: pa.Array, wanted: SqlType, safe: bool, session: SessionVa
     if wanted.kind in t.BYTES_KINDS:
         return _sized_bytes(values.cast(pa.binary()), wanted)
     parse = _parser(wanted, session)
+    # As in Flink, where these may not stand between blanks.
+    keeps_blanks = wanted.kind in (Kind.BOOLEAN, *t.TIMESTAMPS)
     parsed = []
     for text in values.to_pylist():
         try:
-            parsed.append(None if text is None else parse(text.strip()))
+            parsed.append(None if text is None else parse(text if keeps_blanks else text.strip()))
         except (ValueError, ArithmeticError) as error:
             if not safe:
                 raise CastError(f"{text!r} cannot be cast to {wanted}") from error
@@ -158,20 +160,26 @@ def _parser(wanted: SqlType, session: SessionValues) -> Callable[[str], object]:
         case Kind.BOOLEAN:
             return _boolean
         case Kind.DECIMAL:
-            return lambda text: fitted(decimal.Decimal(text), wanted)
+            return lambda text: fitted(_decimal(text), wanted)
         case Kind.FLOAT | Kind.DOUBLE:
-            return _floating
+            return parse_double
         case Kind.DATE:
             return parse_date
         case Kind.TIME:
             return parse_time
         case Kind.TIMESTAMP:
-            return lambda text: parse_timestamp(text, wanted.precision)
+            return lambda text: parse_plain_timestamp(text, wanted.precision)
         case Kind.TIMESTAMP_LTZ:
             zone = session.zone_info
-            return lambda text: parse_timestamp(text, wanted.precision, zone)
+            return lambda text: parse_plain_timestamp(text, wanted.precision, zone)
     bits = _INTEGER_BITS[wanted.kind]
     return lambda text: _integer(text, bits)
+
+
+def _decimal(text: str) -> decimal.Decimal:
+    if "_" in text:
+        raise ValueError(text)
+    return decimal.Decimal(text)
 
 
 def _boolean(text: str) -> bool:
@@ -196,8 +204,12 @@ def _integer(text: str, bits: int) -> int:
     return number
 
 
-def _floating(text: str) -> float:
-    # As Java's parser: infinity and NaN have one spelling each.
+def parse_double(text: str) -> float:
+    """A floating-point number as Java's parser reads it: infinity and NaN have one spelling each.
+
+    Raises:
+        ValueError: no number.
+    """
     if _NO_DIGITS.fullmatch(text) is None and ("_" in text or not any(sign.isdigit() for sign in text)):
         raise ValueError(text)
     return float(text.rstrip("dDfF"))

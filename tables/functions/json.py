@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
-from penstock.tables.functions.json_paths import Found, json_path
+from penstock.tables.functions.json_paths import Found, compact_json, json_path, read_json
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row
 from penstock.tables.functions.surrogates import storable
 
@@ -25,7 +25,7 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _compact(value: Any) -> str:
-    return storable(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    return storable(compact_json(value))
 
 
 def _is_single(value: Any) -> bool:
@@ -38,7 +38,7 @@ def _value(text: str, path: str) -> str | None:
 
 
 def _text_of(value: Any) -> str:
-    return storable(value) if isinstance(value, str) else json.dumps(value)
+    return storable(value) if isinstance(value, str) else compact_json(value)
 
 
 def _value_or(call: CallValues) -> pa.Array:
@@ -115,7 +115,7 @@ def _exists(text: str, path: str, error: str = "FALSE") -> bool | None:
 
 def _is_json(text: str, kind: str) -> bool:
     try:
-        return _KINDS[kind](json.loads(text))
+        return _KINDS[kind](read_json(text))
     except (ValueError, RecursionError):
         return False
 

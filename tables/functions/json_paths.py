@@ -8,6 +8,7 @@ Source: Flink's documentation, "JSON Functions".
 
 from __future__ import annotations
 
+import decimal
 import enum
 import json
 import re
@@ -19,6 +20,40 @@ from typing import Any, Final
 _STEP: Final = re.compile(
     r"\.([A-Za-z_][\w$-]*)|\.?\[(-?\d+)\]|\.?\['([^']*)'\]|\.?\[\"([^\"]*)\"\]|\.\"([^\"]*)\"|\.\*|\.?\[\*\]"
 )
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(text)
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_number)
+_BLANKS: Final = " \t\n\r"
+
+
+def read_json(text: str) -> Any:
+    """The value that a text begins with: as in Flink what is behind it is not read; numbers keep their digits.
+
+    Raises:
+        ValueError: no JSON.
+    """
+    begins = text.lstrip(_BLANKS)
+    value, end = _DECODER.raw_decode(begins)
+    if begins[end - 1].isdigit() and begins[end : end + 1].strip(_BLANKS):
+        raise ValueError(text)
+    return value
+
+
+def compact_json(value: Any) -> str:
+    """What `read_json` has read, as JSON with the members of objects in order."""
+    if isinstance(value, dict):
+        members = (f"{json.dumps(key, ensure_ascii=False)}:{compact_json(item)}" for key, item in sorted(value.items()))
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(compact_json, value))}]"
+    if isinstance(value, decimal.Decimal):
+        # Java's has no negative zero.
+        return str(value or value.copy_abs())
+    return json.dumps(value, ensure_ascii=False)
 
 
 class Found(enum.Enum):
@@ -52,7 +87,7 @@ class JsonPath:
         """What is there, and its value: a list where the path goes to all of something."""
         missing = Found.ERROR if self.strict else Found.NOTHING
         try:
-            value = json.loads(text)
+            value = read_json(text)
         except (ValueError, RecursionError):
             return missing, None
         found = list(_walked(value, self.steps))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -19,6 +20,8 @@ import pyarrow as pa
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.collections import with_exact_times
+from penstock.tables.functions.json_paths import compact_json, read_json
+from penstock.tables.functions.shown_values import java_double
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
 from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import Kind, SqlType
@@ -40,10 +43,13 @@ def json_text(value: object) -> str:
         return value.text
     if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, float):
+        # By way of Java's BigDecimal, as in Flink.
+        return str(Decimal(java_double(value))) if math.isfinite(value) else f'"{java_double(value)}"'
     if isinstance(value, bytes):
         return json.dumps(base64.b64encode(value).decode("ascii"))
     if isinstance(value, datetime.datetime | datetime.date | datetime.time | _Nanoseconds):
-        return json.dumps(value.isoformat())
+        return json.dumps(value.isoformat().replace("+00:00", "Z"))
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -76,7 +82,7 @@ class _Nanoseconds:
 
 def _written(text: str) -> _Written:
     try:
-        return _Written(storable(json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)))
+        return _Written(storable(compact_json(read_json(text))))
     except (ValueError, RecursionError):
         raise ValueError(f"{text!r} is no JSON") from None
 

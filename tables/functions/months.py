@@ -45,14 +45,18 @@ def months_between(begins: Int64s, ends: Int64s) -> Int64s:
         >>> months_between(np.array([0, 0]), np.array([31 * 86_400_000, 31 * 86_400_000 - 1])).tolist()
         [1, 0]
     """
-    counts = _month(ends) - _month(begins)
-    reached = _shifted(begins, counts, "ms")
-    found: Int64s = counts - ((counts > 0) & (reached > ends)) + ((counts < 0) & (reached < ends))
+    (first, begin_of_day), (last, end_of_day) = (np.divmod(times, _A_DAY["ms"]) for times in (begins, ends))
+    # Whole months between the days, from the earlier one on in both directions, as in Flink; then the time of day.
+    later, earlier = np.maximum(first, last), np.minimum(first, last)
+    counts = _month(later) - _month(earlier)
+    whole = counts - (_shifted(earlier, counts, "D") > later)
+    days: Int64s = np.where(first > last, -whole, whole)
+    found: Int64s = days - ((_shifted(first, days, "D") == last) & (end_of_day < begin_of_day))
     return found
 
 
-def _month(millis: Int64s) -> Int64s:
-    found: Int64s = millis.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+def _month(days: Int64s) -> Int64s:
+    found: Int64s = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
     return found
 
 

@@ -75,6 +75,7 @@ BOOLEAN: Final = "a boolean"
 TIMESTAMP: Final = "a timestamp"
 LTZ: Final = "a TIMESTAMP_LTZ"
 TEMPORAL: Final = "a date, time or timestamp"
+TEMPORAL_OR_INTERVAL: Final = "a date, time, timestamp or interval"
 BINARY: Final = "bytes"
 ARRAY: Final = "an array"
 MAP: Final = "a map"
@@ -105,6 +106,7 @@ _ACCEPTED: Final = {
     TIMESTAMP: t.TIMESTAMPS,
     LTZ: (Kind.TIMESTAMP_LTZ,),
     TEMPORAL: t.TEMPORAL,
+    TEMPORAL_OR_INTERVAL: (*t.TEMPORAL, *t.INTERVALS),
     BINARY: t.BYTES_KINDS,
     ARRAY: (Kind.ARRAY,),
     MAP: (Kind.MAP,),
@@ -136,6 +138,7 @@ _TYPE_OF_NULL: Final = {
     TIMESTAMP: t.timestamp(3),
     LTZ: t.timestamp_ltz(3),
     TEMPORAL: t.timestamp(3),
+    TEMPORAL_OR_INTERVAL: t.timestamp(3),
     INSTANT: t.timestamp(3),
     TIME_OF_DAY: t.timestamp(3),
     BINARY: t.BYTES,

@@ -20,10 +20,11 @@ import pyarrow.compute as pc
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.casts import parse_double
 from penstock.tables.functions.common_types import common_type
+from penstock.tables.functions.java_formats import formatted
 from penstock.tables.functions.java_patterns import compiled, java_pattern
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always, by_row, kernel, once_each
-from penstock.tables.functions.surrogates import storable
 from penstock.tables.types import SqlType
 
 _MOST_PATTERNS: Final = 256
@@ -174,7 +175,8 @@ def _regexp_extract_all(value: str, pattern: str, group: int = 1) -> list[str] |
 
 def _regexp(value: str, pattern: str) -> bool:
     found = java_pattern(pattern)
-    return found is not None and found.search(value) is not None
+    # The empty one fits nothing, as in Flink.
+    return bool(pattern) and found is not None and found.search(value) is not None
 
 
 def _regexp_count(value: str, pattern: str) -> int | None:
@@ -202,15 +204,33 @@ def _replace(call: CallValues) -> pa.Array:
 
 
 def _locate(sought: str, value: str, start: int = 1) -> int:
-    return value.find(sought, max(start - 1, 0)) + 1
+    return value.find(sought, max(start - 1, 0)) + 1 if sought else 1
 
 
-def _split_index(value: str, separator: str, place: int) -> str | None:
+def _instr(value: str, sought: str, start: int = 1, which: int = 1) -> int:
+    """Where a text occurs for the `which`-th time from `start` on; back from the end where that is negative."""
+    if which < 1:
+        raise ValueError(f"INSTR: which occurrence is sought counts from 1, and is {which}")
+    if not sought:
+        return 1
+    if not 0 < abs(start) <= len(value):
+        return 0
+    place = start - 1 if start > 0 else start + len(value)
+    for number in range(which):
+        step = 1 if number else 0
+        place = value.find(sought, place + step) if start > 0 else value.rfind(sought, 0, place - step + len(sought))
+        if place < 0:
+            return 0
+    return place + 1
+
+
+def _split_index(value: str, separator: str | int | None, place: int) -> str | None:
     if isinstance(separator, int):
-        separator = chr(separator) if 0 < separator < 256 else ""
-    if place < 0 or not separator or not value:
+        separator = chr(separator) if 0 < separator < 256 else None
+    if place < 0 or separator is None or not value:
         return None
-    parts = value.split(separator)
+    # At white space where it is empty, as in Java's StringUtils.
+    parts = value.split(separator) if separator else re.split(r"\s", value)
     return parts[place] if place < len(parts) else None
 
 
@@ -222,8 +242,10 @@ def _split_index_column(call: CallValues) -> pa.Array:
     if not s.is_constant(separators) or not s.is_constant(places):
         return by_row(_split_index)(call)
     separator, place = separators[0].as_py(), places[0].as_py()
-    if not separator or place is None or place < 0:
+    if separator is None or place is None or place < 0:
         return pa.nulls(call.rows, pa.string())
+    if not separator:
+        return by_row(_split_index)(call)
     parts = pc.split_pattern(texts, pattern=separator, max_splits=place + 1)
     offsets = parts.offsets.cast(pa.int64()).to_numpy()
     is_there = pc.greater(pc.list_value_length(parts), place)
@@ -264,8 +286,9 @@ def _from_base64(value: str) -> str | None:
 
 
 def _unhex(value: str) -> bytes | None:
-    digits = value if len(value) % 2 == 0 else f"0{value}"
-    return bytes.fromhex(digits) if all(sign in string.hexdigits for sign in digits) else None
+    # Of an odd number of digits the first one is not read, as in Flink.
+    start, digits = (b"\0", value[1:]) if len(value) % 2 else (b"", value)
+    return start + bytes.fromhex(digits) if all(sign in string.hexdigits for sign in value) else None
 
 
 def _elt(place: int, *values: str | bytes) -> str | bytes | None:
@@ -300,16 +323,18 @@ def _elt_column(call: CallValues) -> pa.Array:
 
 
 def _printf(call: CallValues) -> pa.Array:
-    rows = zip(*(column.to_pylist() for column in call.columns), strict=True)
-    return pa.array([None if row[0] is None else _formatted(row[0], row[1:]) for row in rows], pa.string())
+    rows = zip(*(column.to_pylist() for column in call.with_numbers().columns), strict=True)
+    kinds, zone = call.types[1:], call.session.zone
+    texts = [None if row[0] is None else formatted(row[0], row[1:], kinds, zone) for row in rows]
+    return pa.array(texts, pa.string())
 
 
-def _formatted(pattern: str, values: Sequence[object]) -> str | None:
+def _is_double(value: str) -> bool:
     try:
-        text = pattern.replace("%b", "%s").replace("%n", "\n") % tuple("null" if v is None else v for v in values)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return storable(text)
+        parse_double(value.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def _digest(name: str) -> Callable[[str], str]:
@@ -334,7 +359,8 @@ def _cased(on_ascii: Callable[[pa.Array], pa.Array], on_text: Callable[[str], st
 
 
 def _capitalised(value: str) -> str:
-    return re.sub(r"[^\W_]+", lambda word: word[0][:1].upper() + word[0][1:].lower(), value)
+    # To Flink, letters are those of ASCII: others stay, and end a word.
+    return re.sub(r"[A-Za-z0-9]+", lambda word: word[0].capitalize(), value)
 
 
 def _charset(name: str) -> str:
@@ -362,7 +388,9 @@ def _encode(value: str, charset: str) -> bytes:
 def _overlay(value: str, new: str, start: int, length: int | None = None) -> str:
     if not 0 < start <= len(value):
         return value
-    return value[: start - 1] + new + value[start - 1 + (len(new) if length is None else length) :]
+    taken = len(new) if length is None else length
+    # Where nothing is taken out, nothing comes behind what is put in, as in Flink.
+    return value[: start - 1] + new + (value[start - 1 + taken :] if taken > 0 else "")
 
 
 def _to_base64(value: str | bytes) -> str:
@@ -450,7 +478,14 @@ FUNCTIONS: Final = (
     ),
     ScalarFunction("OVERLAY", (_T, _T, _I, _I), _overlaid, by_row(_overlay), optional=1),
     _given("POSITION", (_T, _T), t.INT, lambda sought, v: v.find(sought) + 1),
-    _given("INSTR", (_T, _T), t.INT, lambda v, sought: v.find(sought) + 1),
+    ScalarFunction(
+        "INSTR",
+        (_T, _T, _I, _I),
+        always(t.INT),
+        by_row(_instr),
+        optional=2,
+        fallible=True,
+    ),
     _given("LOCATE", (_T, _T, _I), t.INT, _locate, optional=1),
     _given("LPAD", (_T, _I, _T), t.STRING, _pad(True)),
     _given("RPAD", (_T, _I, _T), t.STRING, _pad(False)),
@@ -497,10 +532,10 @@ FUNCTIONS: Final = (
     ScalarFunction(
         "ELT", (_I, s.TEXT_OR_BYTES), _elt_type, _elt_column, variadic=True, nullable=True, coerce=_choices_alike
     ),
-    ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, variadic=True, nullable=True),
+    ScalarFunction("PRINTF", (_T, s.ANY), always(t.STRING), _printf, optional=1, variadic=True, nullable=True),
     _given("IS_ALPHA", (_T,), t.BOOLEAN, str.isalpha),
-    _given("IS_DIGIT", (_T,), t.BOOLEAN, str.isdigit),
-    _given("IS_DECIMAL", (_T,), t.BOOLEAN, lambda v: re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", v) is not None),
+    _given("IS_DIGIT", (_T,), t.BOOLEAN, str.isdecimal),
+    _given("IS_DECIMAL", (_T,), t.BOOLEAN, _is_double),
     *(
         _given(name, (_T,), SqlType(t.Kind.CHAR, precision=digits), _digest(name.lower()))
         for name, digits in _DIGITS_OF_DIGEST.items()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
@@ -28,7 +29,14 @@ from penstock.tables.functions.time_patterns import (
     reader,
     shown_unit,
 )
-from penstock.tables.functions.times import epoch_ms, local_times, parse_date, parse_timestamp, zone_named
+from penstock.tables.functions.times import (
+    epoch_ms,
+    local_times,
+    parse_date,
+    parse_plain_timestamp,
+    parse_timestamp,
+    zone_named,
+)
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _Measure: TypeAlias = Callable[[Int64s, Int64s], Int64s]
@@ -48,6 +56,8 @@ _MS_OF: Final = {
 }
 _MONTHS_OF: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
+
+_DEFAULT_FORM: Final = re.compile(r"(\d{1,4})-(\d{1,2})-(\d{1,2}) (\d{1,2}):(\d{1,2}):(\d{1,2})")
 
 # Parts of times
 
@@ -76,6 +86,7 @@ _PARTS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
 UNITS: Final = frozenset(_PARTS)
 """What EXTRACT takes."""
 _OF_TIMES: Final = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"})
+_BY_DAYS: Final = frozenset({"WEEK", "MONTH", "YEAR"})
 _NEVER_BEGIN: Final = frozenset({"DOW", "DOY", "ISODOW", "ISOYEAR", "EPOCH"})
 """Parts of times that are no units to round to."""
 
@@ -84,7 +95,23 @@ def _units(of_date: frozenset[str], of_time: frozenset[str], of_both: frozenset[
     return {Kind.DATE: of_date, Kind.TIME: of_time, Kind.TIMESTAMP: of_both, Kind.TIMESTAMP_LTZ: of_both}
 
 
-_EXTRACTED: Final = _units(UNITS - _OF_TIMES, _OF_TIMES, UNITS)
+_MONTHS_IN_INTERVALS: Final[dict[str, Callable[[int], int]]] = {
+    "YEAR": lambda months: months // 12,
+    "QUARTER": lambda months: months % 12 // 3 + 1,
+    "MONTH": lambda months: months % 12,
+}
+_MS_IN_INTERVALS: Final[dict[str, Callable[[int], int]]] = {
+    "DAY": lambda millis: millis // 86_400_000,
+    "HOUR": lambda millis: millis // 3_600_000 % 24,
+    "MINUTE": lambda millis: millis // 60_000 % 60,
+    "SECOND": lambda millis: millis // 1_000 % 60,
+    "MILLISECOND": lambda millis: millis % 1_000,
+}
+_EXTRACTED: Final = {
+    **_units(UNITS - _OF_TIMES, _OF_TIMES, UNITS),
+    Kind.INTERVAL_MONTHS: frozenset(_MONTHS_IN_INTERVALS),
+    Kind.INTERVAL_MILLIS: frozenset(_MS_IN_INTERVALS),
+}
 _ROUNDED: Final = _units(UNITS - _NEVER_BEGIN, _OF_TIMES, UNITS - _NEVER_BEGIN)
 _COUNTED: Final = _units(frozenset((*_MS_OF, *_MONTHS_OF)), frozenset(_MS_OF), frozenset((*_MS_OF, *_MONTHS_OF)))
 """The units that EXTRACT, FLOOR and CEIL, TIMESTAMPADD and TIMESTAMPDIFF take, by the kind of their time."""
@@ -97,10 +124,19 @@ def _local(call: CallValues, place: int) -> pa.Array:
 
 def _extract(call: CallValues) -> pa.Array:
     unit = str(s.constant_at(call, 0))
+    if call.types[1].kind in t.INTERVALS:
+        return _part_of_intervals(call.columns[1], unit, call.types[1].kind)
     values = _local(call, 1)
     if call.types[1].kind is Kind.TIME and pa.types.is_time32(values.type):
         values = values.cast(pa.time64("us"))
     return _PARTS[unit](values).cast(pa.int64())
+
+
+def _part_of_intervals(values: pa.Array, unit: str, kind: Kind) -> pa.Array:
+    """With the sign of the interval."""
+    measure = (_MONTHS_IN_INTERVALS if kind is Kind.INTERVAL_MONTHS else _MS_IN_INTERVALS)[unit]
+    parts = [None if one is None else measure(abs(one)) * (-1 if one < 0 else 1) for one in values.to_pylist()]
+    return pa.array(parts, pa.int64())
 
 
 def _part(unit: str) -> s.Evaluate:
@@ -126,6 +162,9 @@ def _ceiled(values: pa.Array, unit: str) -> pa.Array:
     """The next beginning of a unit; what is one stays, but, as in Flink, for units of many years."""
     if unit in _YEARS_OF:
         return _in_years(values, _YEARS_OF[unit], _YEARS_OF[unit])
+    if unit in _BY_DAYS and not pa.types.is_date(values.type):
+        # To Flink the first day of one is its beginning, whatever the time.
+        values = pc.floor_temporal(values, unit="day")
     ceiled = pc.ceil_temporal(values, unit=unit.lower(), **_week_starts(unit))
     # Arrow moves beginnings of months and longer units on.
     return pc.if_else(pc.equal(_floored(values, unit), values), values, ceiled) if unit in _MONTHS_OF else ceiled
@@ -227,7 +266,7 @@ def _timestamp_add(call: CallValues) -> pa.Array:
 
 
 def _timestamp_add_type(given: Sequence[SqlType]) -> SqlType:
-    return t.timestamp(3) if given[2].kind is Kind.DATE else given[2]
+    return t.timestamp(6) if given[2].kind is Kind.DATE else given[2]
 
 
 def _timestamp_diff(call: CallValues) -> pa.Array:
@@ -286,11 +325,15 @@ def _formatted(times: pa.Array, pattern: str) -> pa.Array:
 
 
 def _read_default(text: str | None) -> datetime.datetime | None:
-    if text is None:
+    """What a text begins with, as `yyyy-MM-dd HH:mm:ss`; like Java, the 31st of February is a day of March."""
+    found = None if text is None else _DEFAULT_FORM.match(text)
+    if found is None:
         return None
+    year, month, day, hour, minute, second = map(int, found.groups())
     try:
-        return datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=parse_timestamp(text, 3))
-    except ValueError:
+        first = datetime.datetime(year + (month - 1) // 12, (month - 1) % 12 + 1, 1)
+        return first + datetime.timedelta(days=day - 1, hours=hour, minutes=minute, seconds=second)
+    except (ValueError, OverflowError):
         return None
 
 
@@ -305,7 +348,7 @@ def _to_timestamp(call: CallValues) -> pa.Array:
 
 def _millis_or_none(text: str | None) -> int | None:
     try:
-        return None if text is None else parse_timestamp(text, 3)
+        return None if text is None else parse_plain_timestamp(text)
     except ValueError:
         return None
 
@@ -361,7 +404,8 @@ def _counted(number: float | decimal.Decimal, digits: int, stored: int) -> int |
     """A number with some digits behind the second as one with those that are stored; what is behind them is cut off."""
     if not 0 <= digits <= 9 or not math.isfinite(number):
         return None
-    exact = decimal.Decimal(repr(number) if isinstance(number, float) else number).scaleb(stored - digits)
+    # Of decimals Flink cuts off what is behind the point, of floating-point numbers what has no room.
+    exact = decimal.Decimal(repr(number) if isinstance(number, float) else int(number)).scaleb(stored - digits)
     return _within(exact, stored)
 
 
@@ -455,7 +499,7 @@ _LTZ: Final = t.timestamp_ltz(3)
 _TIME: Final = SqlType(Kind.TIME, precision=0)
 
 FUNCTIONS: Final = (
-    ScalarFunction("EXTRACT", (s.KEYWORD, s.TEMPORAL), always(t.BIGINT), _extract, units=_EXTRACTED),
+    ScalarFunction("EXTRACT", (s.KEYWORD, s.TEMPORAL_OR_INTERVAL), always(t.BIGINT), _extract, units=_EXTRACTED),
     *(
         ScalarFunction(name, (s.INSTANT,), always(t.BIGINT), _part(unit))
         for name, unit in (

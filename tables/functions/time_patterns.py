@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -26,6 +26,13 @@ _JAVA: Final = {
     "ss": "%S",
     "a": "%p",
     "E": "%a",
+    "EE": "%a",
+    "L": "%-m",
+    "LL": "%m",
+    "LLL": "%b",
+    "LLLL": "%B",
+    "u": "%Y",
+    "uu": "%y",
     "EEE": "%a",
     "EEEE": "%A",
     "DDD": "%j",
@@ -38,6 +45,7 @@ _JAVA: Final = {
     "m": "%-M",
     "s": "%-S",
 }
+_MOST_DIGITS: Final = 18
 _OFFSETS: Final = ("X", "XX", "XXX", "Z")
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
@@ -56,6 +64,32 @@ _ANY_DIGITS: Final = {
 
 _UNITS: Final = (("day", "yuMdEDQG"), ("hour", "Hha"), ("minute", "m"), ("second", "sZX"))
 """Which letters of patterns come to need each unit of time."""
+
+
+def _week(value: datetime.datetime) -> tuple[int, int]:
+    """The year and the number of a week as in the United States, Java's own: the first one has the first of January."""
+    sunday = value.date() - datetime.timedelta(days=value.isoweekday() % 7)
+    year = (sunday + datetime.timedelta(days=6)).year
+    first = datetime.date(year, 1, 1)
+    return year, (sunday - first + datetime.timedelta(days=first.isoweekday() % 7)).days // 7 + 1
+
+
+def _millis(value: datetime.datetime) -> int:
+    return ((value.hour * 60 + value.minute) * 60 + value.second) * 1000 + value.microsecond // 1000
+
+
+_NUMBERS: Final[dict[str, Callable[[datetime.datetime], int]]] = {
+    "k": lambda value: value.hour or 24,
+    "K": lambda value: value.hour % 12,
+    "w": lambda value: _week(value)[1],
+    "W": lambda value: (value.day + value.replace(day=1).isoweekday() % 7 - 1) // 7 + 1,
+    "F": lambda value: (value.day - 1) % 7 + 1,
+    "e": lambda value: value.isoweekday() % 7 + 1,
+    "n": lambda value: value.microsecond * 1000,
+    "N": lambda value: _millis(value) * 1_000_000 + value.microsecond % 1000 * 1000,
+    "A": _millis,
+}
+"""What letters mean that are written as numbers, with as many digits as there are letters at least."""
 
 
 @lru_cache(256)
@@ -83,6 +117,10 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
             parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
         elif is_field and piece == "G":
             parts.append("AD")
+        elif is_field and piece[0] in _NUMBERS and len(piece) <= _MOST_DIGITS:
+            parts.append(f"{_NUMBERS[piece[0]](value):0{len(piece)}d}")
+        elif is_field and piece in ("YYYY", "YY", "Y"):
+            parts.append(str(_week(value)[0])[-2:] if piece == "YY" else f"{_week(value)[0]:04d}")
         elif is_field and piece in _OFFSETS:
             parts.append(_offset(value, piece, pattern))
         elif is_field:

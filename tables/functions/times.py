@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 from typing import Final
@@ -16,6 +17,8 @@ import pyarrow as pa
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 _DATE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 _TIME: Final = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?")
+_GMT_OFFSET: Final = re.compile(r"GMT([+-])(\d{1,2})(?::?00)?")
+_PLAIN: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})(?: (\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{0,9}))?)?")
 _ZONED: Final = re.compile(r"(.*?)\s*(Z|[+-]\d{2}:?\d{2})")
 
 
@@ -25,7 +28,7 @@ def parse_date(text: str) -> datetime.date:
     Raises:
         ValueError: no date.
     """
-    found = _DATE.fullmatch(re.split(r"[ T]", text)[0])
+    found = _DATE.fullmatch(text.split(" ")[0])
     if found is None:
         raise ValueError(text)
     return datetime.date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
@@ -67,8 +70,35 @@ def parse_timestamp(text: str, precision: int, zone: ZoneInfo | None = None) -> 
         parse_date(date), datetime.time(int(time[1]), int(time[2] or 0), int(time[3] or 0))
     )
     seconds = _local_seconds(moment, zone) - offset_s
+    return _stored(seconds, time[4] or "", precision, text)
+
+
+def parse_plain_timestamp(text: str, precision: int = 3, zone: ZoneInfo | None = None) -> int:
+    """`2024-01-31 12:34:56.789` or `2024-01-31`, and no other form: as CAST and TO_TIMESTAMP read texts.
+
+    Args:
+        text: a day that the month does not have is its last one, and a day may end at 24:00:00, as in Java.
+        precision: digits behind the second; more are cut off.
+        zone: what local times are of; None: they are stored as they are.
+
+    Raises:
+        ValueError: of another form, or no timestamp, or none that 64 bits hold.
+    """
+    found = _PLAIN.fullmatch(text)
+    if found is None:
+        raise ValueError(text)
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
+    last = calendar.monthrange(year, month)[1] if 1 <= month <= 12 else day
+    is_end = (hour, minute, second) == (24, 0, 0)
+    moment = datetime.datetime(year, month, min(day, last) if day <= 31 else day, 0 if is_end else hour, minute, second)
+    seconds = _local_seconds(moment + datetime.timedelta(days=is_end), zone)
+    return _stored(seconds, found[7] or "", precision, text)
+
+
+def _stored(seconds: int, fraction: str, precision: int, text: str) -> int:
+    """In the unit that Arrow stores for a precision."""
     stored = 3 if precision <= 3 else 6 if precision <= 6 else 9
-    digits = (time[4] or "")[:precision].ljust(stored, "0")
+    digits = fraction[:precision].ljust(stored, "0")
     number = int(seconds * 10**stored + int(digits or 0))
     if not -(2**63) <= number < 2**63:
         raise ValueError(text)
@@ -94,8 +124,10 @@ def zone_named(name: str) -> ZoneInfo:
     Raises:
         ValueError: there is none of the name.
     """
+    offset = _GMT_OFFSET.fullmatch(name)
     try:
-        return ZoneInfo(name)
+        # The names of whole hours have the other sign.
+        return ZoneInfo(f"Etc/GMT{'-' if offset[1] == '+' else '+'}{int(offset[2])}" if offset else name)
     except (KeyError, ValueError, OSError):
         raise ValueError(f"{name!r} is no time zone; there are 'UTC', 'Europe/Berlin', ...") from None
 

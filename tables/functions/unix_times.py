@@ -63,7 +63,12 @@ def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
         given = zone if offset is None else datetime.datetime.strptime(offset, "%z").tzinfo
     except ValueError:
         return _NO_TIME
-    return math.floor(read.replace(tzinfo=given).timestamp())
+    return math.floor(_later_moment(read.replace(tzinfo=given)).timestamp())
+
+
+def _later_moment(time: datetime.datetime) -> datetime.datetime:
+    """The later of both moments of a time that clocks show twice or skip, as in Java's calendars."""
+    return max(time, time.replace(fold=1), key=datetime.datetime.timestamp)
 
 
 def _convert_tz(call: CallValues) -> pa.Array:
@@ -75,9 +80,10 @@ def _in_zone(text: str, given: str, wanted: str) -> str | None:
     read = read_time(text, DEFAULT_PATTERN)
     if read is None:
         return None
+    time, zone = read.replace(tzinfo=zone_named(given)), zone_named(wanted)
     try:
-        found = read.replace(tzinfo=zone_named(given)).astimezone(zone_named(wanted))
-    except OverflowError:
+        found = _later_moment(time).astimezone(zone)
+    except (OverflowError, ValueError):
         return None
     return format_time(found, DEFAULT_PATTERN)
 

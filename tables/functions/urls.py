@@ -50,6 +50,11 @@ def _parse_url(value: str, part: str, key: str | None = None) -> str | None:
     return parts.get(part)
 
 
+def _url_encode(value: str) -> str:
+    # As Java's URLEncoder, which knows other signs that stay.
+    return urllib.parse.quote_plus(value, safe="*").replace("~", "%7E")
+
+
 def _url_decode(value: str) -> str | None:
     return None if re.search(r"%(?![0-9A-Fa-f]{2})", value) else urllib.parse.unquote_plus(value)
 
@@ -70,7 +75,7 @@ def _function(name: str, function: s.Evaluate, parameters: int = 1, optional: in
 
 FUNCTIONS: Final = (
     _function("PARSE_URL", by_row(_parse_url), 3, 1),
-    _function("URL_ENCODE", by_row(urllib.parse.quote_plus)),
+    _function("URL_ENCODE", by_row(_url_encode)),
     _function("URL_DECODE", by_row(_url_decode)),
     _function("URL_DECODE_RECURSIVE", by_row(_url_decode_recursive)),
 )

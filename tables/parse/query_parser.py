@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from collections.abc import Sequence
+from itertools import chain, combinations
 from typing import Final
 
 from penstock.tables.parse import nodes as n
@@ -156,15 +157,20 @@ class QueryParser:
         if cursor.accept("GROUPING", "SETS"):
             return q.GroupingSets(at, cursor.in_brackets(self._grouping_set))
         if cursor.accept("ROLLUP"):
-            parts = cursor.in_brackets(self.expressions.expression)
-            return q.GroupingSets(at, tuple(parts[:count] for count in range(len(parts), -1, -1)))
+            parts = self._parts_of_sets()
+            return q.GroupingSets(at, tuple(_joined(parts[:count]) for count in range(len(parts), -1, -1)))
         if cursor.accept("CUBE"):
-            parts = cursor.in_brackets(self.expressions.expression)
+            parts = self._parts_of_sets()
             sizes = range(len(parts), -1, -1)
-            return q.GroupingSets(at, tuple(found for size in sizes for found in combinations(parts, size)))
+            return q.GroupingSets(at, tuple(_joined(found) for size in sizes for found in combinations(parts, size)))
         if cursor.accept("(", ")"):
             return q.GroupingSets(at, ((),))
         return self.expressions.expression()
+
+    def _parts_of_sets(self) -> Sequence[Sequence[n.Node]]:
+        """What ROLLUP and CUBE take or leave: a column, or several in brackets at once."""
+        parts = self.cursor.in_brackets(self.expressions.expression)
+        return [one.items if isinstance(one, n.Constructor) and one.kind == "ROW" else (one,) for one in parts]
 
     def _grouping_set(self) -> tuple[n.Node, ...]:
         cursor = self.cursor
@@ -310,6 +316,10 @@ class QueryParser:
         columns = cursor.in_brackets(cursor.identifier) if cursor.sees("(") else ()
         self._refuse_behind()
         return q.Alias(name, columns)
+
+
+def _joined(parts: Sequence[Sequence[n.Node]]) -> tuple[n.Node, ...]:
+    return tuple(chain.from_iterable(parts))
 
 
 def parse_match(source: SqlText, table: q.TableName) -> q.MatchRecognize:
