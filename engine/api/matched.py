@@ -122,7 +122,8 @@ class PatternVerbs(Generic[StreamT]):
                 `timed_out`.
 
         Raises:
-            GraphError: a function that cannot be called, or one of `timed_out` and `on_timeout` without the other.
+            GraphError: a function that cannot be called, one of `timed_out` and `on_timeout` without the other, or a
+                side output that late rows go to.
 
         Example:
             >>> cards.match(pattern).select(  # doctest: +SKIP
@@ -139,9 +140,19 @@ class PatternVerbs(Generic[StreamT]):
                 "select: timed_out=OutputTag(...) says where partial matches go that time out, and "
                 "on_timeout=function what is made of each; give both, or neither"
             )
-        if timed_out is not None and not isinstance(timed_out, OutputTag):
-            raise GraphError(f"select: timed_out takes an OutputTag, such as OutputTag('slow'), not {timed_out!r:.200}")
+        if timed_out is not None:
+            self._check_tag(timed_out)
         return self._add(f"select({function_name(function)})", SelectFunction(function, on_timeout, timed_out), returns)
+
+    def _check_tag(self, timed_out: OutputTag) -> None:
+        """Make sure that partial matches that time out have a side output of their own."""
+        if not isinstance(timed_out, OutputTag):
+            raise GraphError(f"select: timed_out takes an OutputTag, such as OutputTag('slow'), not {timed_out!r:.200}")
+        if timed_out == self._settings.late_tag:
+            raise GraphError(
+                f"select: timed_out={timed_out.name!r} is the side output of late rows, too, so that nothing tells the "
+                "two apart; give each an OutputTag of its own"
+            )
 
     def process(
         self, function: PatternProcessFunction | type[PatternProcessFunction], returns: Returns = None

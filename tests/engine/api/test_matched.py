@@ -160,6 +160,11 @@ _REFUSED: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     ),
     "no tag": (lambda: by_card().match(CHAIN).side_output_late_data("late"), GraphError, "OutputTag"),  # type: ignore[arg-type]
     "a time-out without a function": (lambda: by_card().match(CHAIN).select(chain, timed_out=SLOW), GraphError, "both"),
+    "time-outs among late rows": (
+        lambda: by_card().match(CHAIN).side_output_late_data(SLOW).select(chain, timed_out=SLOW, on_timeout=chain),
+        GraphError,
+        "timed_out='slow' is the side output of late rows, too, .*give each an OutputTag of its own",
+    ),
     "select nothing": (lambda: by_card().match(CHAIN).select(3), GraphError, "takes a function"),  # type: ignore[arg-type]
     "another function": (lambda: by_card().match(CHAIN).process(dict), GraphError, "PatternProcessFunction"),  # type: ignore[arg-type]
     "no process_match": (lambda: by_card().match(CHAIN).process(NoMatch()), GraphError, "process_match"),
