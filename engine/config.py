@@ -113,6 +113,17 @@ class JobConfig:
 DEFAULTS: Final = JobConfig()
 
 
+def check_text(given: str, where: str) -> str:
+    """A name that a program gives.
+
+    Raises:
+        ConfigurationError: it is no text, or an empty one.
+    """
+    if not isinstance(given, str) or not given:
+        raise ConfigurationError(f"{where} takes a text that is not empty, such as 'orders', not {given!r:.200}")
+    return given
+
+
 def check_parallelism(value: int, max_parallelism: int, where: str) -> int:
     """The parallelism itself, if it can be used.
 

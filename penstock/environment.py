@@ -36,6 +36,7 @@ from penstock.engine.config import (
     SPELLED_AS_IN_FLINK,
     JobConfig,
     check_parallelism,
+    check_text,
 )
 from penstock.engine.connectors import Source
 from penstock.engine.durations import Duration, parse_duration
@@ -240,7 +241,7 @@ class StreamEnvironment:
         if watermarks is not None:
             _check_watermarks(watermarks, source)
         node = self._program.graph.add(
-            name or source.describe(),
+            check_text(name or source.describe(), "from_source: name"),
             source,
             schema=source.schema,
             timed=watermarks is not None,
@@ -540,6 +541,7 @@ class StreamEnvironment:
     def _plan(self, name: str, parallelism: int | None, logical: LogicalGraph | None = None) -> JobProgram:
         if parallelism is not None:
             check_parallelism(parallelism, self._now.config.max_parallelism, "execute")
+        check_text(name, "execute: name")
         return plan(name, logical or self._program.graph.build(), self._chosen(parallelism), self._now.config)
 
     def _chosen(self, parallelism: int | None) -> Parallelism:

@@ -105,7 +105,10 @@ class TableEnvironment:
 
         Raises:
             SqlError: the statement cannot be run; says where and why.
+            GraphError: it is no text.
         """
+        if not isinstance(text, str):
+            raise GraphError(f"sql takes a statement as a text, such as 'SELECT * FROM t', not {text!r:.200}")
         return self.run(parse_statement(text), SqlText(text))
 
     def run(self, statement: s.Statement, source: SqlText) -> Table | None:

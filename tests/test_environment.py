@@ -196,6 +196,12 @@ def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None
         build(flights(local_environment()))
 
 
+def _executed(stream: DataStream, name: Any) -> None:
+    env = local_environment()
+    env.from_collection([{"n": 1}]).print()
+    env.execute(name)
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -264,7 +270,23 @@ def test_a_missing_column_is_refused_with_its_nearest_name(build: Build) -> None
             r"the columns differ: \(carrier: string\) and \(distance: int64\)",
         ),
         (lambda s: s.sink_to("out.csv"), GraphError, "sink_to takes a Sink, not 'out.csv'; write files by FileSink"),
-        (lambda s: s.map(lambda row: row).uid(""), ConfigurationError, "uid must not be empty"),
+        *(
+            (build, ConfigurationError, rf"'{where}: {verb}\(\) takes a text .* such as 'orders', not ")
+            for verb in ("name", "uid")
+            for given in ("", 5, None, b"x")
+            for where, build in (
+                ("map.*'", lambda s, verb=verb, given=given: getattr(s.map(lambda row: row), verb)(given)),
+                ("print'", lambda s, verb=verb, given=given: getattr(s.print(), verb)(given)),
+            )
+        ),
+        (lambda s: local_environment().sql(5), GraphError, "sql takes a statement as a text, .*, not 5"),
+        (lambda s: local_environment().from_source(DataGenSource({"n": Sequence()}), 5), ConfigurationError, "not 5"),
+        (
+            lambda s: local_environment().register_cached_file(5, "model"),
+            ConfigurationError,
+            "register_cached_file: a path is a text or a Path, not 5",
+        ),
+        (lambda s: _executed(s, 5), ConfigurationError, "execute: name takes a text .*, not 5"),
     ],
 )
 def test_a_program_that_makes_no_sense_is_refused_where_it_is_written(

@@ -49,12 +49,13 @@ class NodeCopy:
         """One of a path as users give it: relative to the working directory, or a URL.
 
         Raises:
-            ConfigurationError: no name, or a URL that cannot be used.
+            ConfigurationError: no name, no path, or a URL that cannot be used.
         """
         where = "register_cached_file"
         if not isinstance(name, str) or not name:
             raise ConfigurationError(f"{where}: a name is a text, not {name!r}")
-        given = os.fspath(path)
+        if not isinstance(path, str | os.PathLike) or not isinstance(given := os.fspath(path), str):
+            raise ConfigurationError(f"{where}: a path is a text or a Path, not {path!r:.200}")
         return NodeCopy(name, normalise_url(given, where) if is_url(given) else os.path.abspath(given))
 
     def copy(self, directory: str | None) -> Path:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock.engine.api.program import Program
-from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism
-from penstock.engine.errors import ConfigurationError, GraphError
+from penstock.engine.config import LARGEST_MAX_PARALLELISM, check_parallelism, check_text
+from penstock.engine.errors import GraphError
 from penstock.engine.graph.logical import Results
 
 
@@ -21,12 +21,12 @@ class OperatorSettings:
         return self._node
 
     def _set_name(self, name: str) -> None:
-        self._program.graph.name(self._own_node("name"), name)
+        node = self._own_node("name")
+        self._program.graph.name(node, check_text(name, f"{self._program.graph[node].where}: name()"))
 
     def _set_uid(self, uid: str) -> None:
-        if not uid:
-            raise ConfigurationError("uid must not be empty")
-        self._program.graph.uid(self._own_node("uid"), uid)
+        node = self._own_node("uid")
+        self._program.graph.uid(node, check_text(uid, f"{self._program.graph[node].where}: uid()"))
 
     def _set_parallelism(self, parallelism: int) -> None:
         node = self._own_node("set_parallelism")
