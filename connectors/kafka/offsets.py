@@ -166,8 +166,11 @@ class Chosen:
     def reads(self, topic: str, partition: int) -> bool:
         """Whether a partition is one of them, if there is such a one."""
         if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
+            return self._matches(topic)
         return topic in self.topics or (topic, partition) in self.partitions
+
+    def _matches(self, topic: str) -> bool:
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
     def among(self, existing: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
         """The partitions, of those that there are.
@@ -176,7 +179,7 @@ class Chosen:
             ConfigurationError: a topic or partition is missing, or nothing matches.
         """
         if self.pattern is not None:
-            topics = [name for name in sorted(existing) if re.fullmatch(self.pattern, name)]
+            topics = [name for name in sorted(existing) if self._matches(name)]
             if not topics:
                 raise ConfigurationError(
                     f"kafka: no topic matches {self.pattern!r}; the user may see {len(existing)} topics: "

@@ -14,6 +14,7 @@ from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.elements import MIN_TIMESTAMP
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.state.backend import BackendContext, Key, KeyedStateBackend, Namespace, key_tuple
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.request import StateRequest
@@ -147,8 +148,7 @@ def restored_keys(table: StateTable, keys: Sequence[str], where: str) -> pa.Sche
     names = table.data.column_names
     if not _is_of_states(names):
         raise StateError(
-            f"{where}: the saved state ({', '.join(names)}) is that of an operator of another kind; "
-            "give this one another uid, and start with allow_non_restored_state to drop that state"
+            f"{where}: the saved state ({', '.join(names)}) is that of an operator of another kind; {ANOTHER_UID}"
         )
     saved = names[names.index(KEY_GROUP) + 1 : names.index(START)]
     if tuple(saved) != tuple(keys):

@@ -22,6 +22,7 @@ from penstock.engine.operators.changelog.column_names import own_names, saved_na
 from penstock.engine.operators.changelog.keyed_rows import KeyedRows, RowsLayout
 from penstock.engine.operators.changelog.stored_rows import StoredStates
 from penstock.engine.operators.changelog.stored_tables import flat_table, saved_columns, with_saved_names
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.changes import SLACK, ChangedSlots
 from penstock.engine.state.keys.groups import key_groups
@@ -265,8 +266,7 @@ class RowStates:
         if strangers := sorted(snapshot.tables.keys() - self._states.keys()):
             raise StateError(
                 f"{self._context.where}: the saved state holds {', '.join(strangers)}, and this operator keeps "
-                f"{', '.join(self._states)}; give it another uid, and start with allow_non_restored_state to drop that "
-                "state"
+                f"{', '.join(self._states)}; {ANOTHER_UID}"
             )
         tables = {
             name: flat_table(table.data, self._states[name].layout, self._context.where)

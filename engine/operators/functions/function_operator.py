@@ -30,6 +30,7 @@ from penstock.engine.operators.functions.row_results import (
 )
 from penstock.engine.operators.functions.user_functions import create_function
 from penstock.engine.operators.keyed import KeyedServices, backend_context
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.row_buffer import RowBuffer
 from penstock.engine.rows import batch_columns, rows_of
 from penstock.engine.state.backend import Key, KeyedStateBackend, Namespace
@@ -288,8 +289,7 @@ class FunctionOperator(Operator):
         elif keyed:
             raise StateError(
                 f"{self._context.where}: the saved state {', '.join(sorted(keyed))} belongs to keys, and the stream "
-                "has none now; call key_by as before, or give the operator another uid and start with "
-                "allow_non_restored_state to drop that state"
+                f"has none now; call key_by as before, or {ANOTHER_UID}"
             )
 
     def _leave_key(self) -> None:

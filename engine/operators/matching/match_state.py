@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.errors import StateError
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.patterns.automaton import CompiledPattern, StateKind
 from penstock.engine.patterns.partial import Event, KeyMatches, PartialMatch, Step
 from penstock.engine.state.backend import Key, KeyedStateBackend
@@ -183,6 +184,5 @@ def unknown_state(where: str, name: str) -> str:
     """What to say of a partial match in a state that the pattern has not."""
     return (
         f"{where}: the saved state has a partial match in the state {name!r}, which the pattern has not: it was saved "
-        "for another pattern; give the operator another uid, and start with allow_non_restored_state to drop those "
-        "partial matches"
+        f"for another pattern; {ANOTHER_UID}"
     )
