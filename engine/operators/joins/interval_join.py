@@ -48,7 +48,7 @@ from penstock.engine.operators.joins.join_buffers import (
     parts,
     spread,
 )
-from penstock.engine.operators.joins.join_form import check_form, interval_form, with_form
+from penstock.engine.operators.joins.join_form import check_form, form_capture, interval_form
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.operators.windows.group_watermarks import GroupWatermarks
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
@@ -106,6 +106,7 @@ class IntervalJoin(Operator):
         # What to add to a row's timestamp for the first and last timestamp that it meets on the other side.
         self._reach = ((join.lower_ms, join.upper_ms), (-join.upper_ms, -join.lower_ms))
         self._form = interval_form(join.lower_ms, join.upper_ms, join.outer)
+        self._form_capture = form_capture(self._form)
         self._kept = (KeySegments(expired), KeySegments(expired))
         self._alone = {side: TimeSegments() for side in join.outer}
         self._waits = tuple(max(last, 0) for _, last in self._reach)
@@ -234,7 +235,7 @@ class IntervalJoin(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""
         kept = [timed_rows(segments.captured()) for segments in self._kept]
-        tables = with_form(self._rows.capture(kept), self._form)
+        tables = {**self._rows.capture(kept), **self._form_capture}
         return OperatorCapture({**tables, **self._group_watermarks.capture()}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

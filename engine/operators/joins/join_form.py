@@ -15,7 +15,7 @@ from penstock.engine.errors import StateError
 from penstock.engine.operators.join_columns import FIRED_UNTIL, LEFT, RIGHT, SIDES
 from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.operators.windows.window_form import kept_long_enough, row_of, windows_of
-from penstock.engine.state.capture import TableCapture
+from penstock.engine.state.capture import TableCapture, complete_table
 from penstock.engine.state.snapshot import Redistribution, StateTable
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 
@@ -40,9 +40,10 @@ def window_form(windows: AlignedWindows | SessionWindows) -> Form:
 TEMPORAL_FORM: Final[Form] = {"join": "temporal"}
 
 
-def with_form(tables: Mapping[str, TableCapture], form: Form) -> dict[str, TableCapture]:
-    """What is captured of a join, with its form: it has dropped rows even where it keeps none."""
-    return {**tables, JOIN_FORM: TableCapture(Redistribution.BROADCAST, lambda: pa.Table.from_pylist([dict(form)]))}
+def form_capture(form: Form) -> dict[str, TableCapture]:
+    """What each capture of a join has beside its rows, made once: it has dropped rows even where it keeps none."""
+    table = pa.Table.from_pylist([dict(form)])
+    return {JOIN_FORM: complete_table(StateTable(Redistribution.BROADCAST, table))}
 
 
 def check_form(tables: Mapping[str, StateTable], form: Form, where: str) -> None:

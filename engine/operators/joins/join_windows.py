@@ -30,7 +30,7 @@ from penstock.engine.operators.join_columns import (
     timed_rows,
 )
 from penstock.engine.operators.joins.join_buffers import TimeSegments, TimeSlice
-from penstock.engine.operators.joins.join_form import check_form, window_form, with_form
+from penstock.engine.operators.joins.join_form import check_form, form_capture, window_form
 from penstock.engine.operators.joins.session_rows import SessionRows
 from penstock.engine.operators.spec import RowOrder
 from penstock.engine.row_numbers import groups_of
@@ -121,6 +121,7 @@ class AlignedPairing:
     def __init__(self, windows: AlignedWindows, rows: JoinRows) -> None:
         self._windows = windows
         self._form = window_form(windows)
+        self._form_capture = form_capture(self._form)
         self._rows = rows
         self._kept = (TimeSegments(), TimeSegments())
         self._watermark = MIN_TIMESTAMP
@@ -226,7 +227,7 @@ class AlignedPairing:
 
     def capture(self) -> OperatorCapture:
         kept = [_with_fired(list(segments), self._watermark) for segments in self._kept]
-        return OperatorCapture(with_form(self._rows.capture(kept), self._form), self._watermark)
+        return OperatorCapture({**self._rows.capture(kept), **self._form_capture}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         check_form(snapshot.tables, self._form, self._rows.where)
@@ -253,6 +254,7 @@ class SessionPairing:
     def __init__(self, windows: SessionWindows, rows: JoinRows) -> None:
         self._gap = windows.gap_ms
         self._form = window_form(windows)
+        self._form_capture = form_capture(self._form)
         self._rows = rows
         self._key_names = [str(place) for place in range(len(rows.key_names(LEFT)))]
         self._watermark = MIN_TIMESTAMP
@@ -335,7 +337,7 @@ class SessionPairing:
 
     def capture(self) -> OperatorCapture:
         kept = [timed_rows(rows.captured()) for rows in self._kept]
-        return OperatorCapture(with_form(self._rows.capture(kept), self._form), self._watermark)
+        return OperatorCapture({**self._rows.capture(kept), **self._form_capture}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         check_form(snapshot.tables, self._form, self._rows.where)

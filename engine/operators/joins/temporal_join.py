@@ -41,7 +41,7 @@ from penstock.engine.operators.joins.join_buffers import (
     parts,
     superseded,
 )
-from penstock.engine.operators.joins.join_form import TEMPORAL_FORM, check_form, with_form
+from penstock.engine.operators.joins.join_form import TEMPORAL_FORM, check_form, form_capture
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -75,6 +75,7 @@ class TemporalJoin(Operator):
 
     def __init__(self, join: TemporalJoinSpec) -> None:
         self._join = join
+        self._form_capture = form_capture(TEMPORAL_FORM)
         self._pending = TimeSegments()
         self._watermark = MIN_TIMESTAMP
 
@@ -158,7 +159,7 @@ class TemporalJoin(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         """As `Operator.capture`: all rows that are kept, by reference to their segments."""
         kept = [timed_rows(rows.captured()) for rows in (self._pending, self._versions)]
-        return OperatorCapture(with_form(self._rows.capture(kept), TEMPORAL_FORM), self._watermark)
+        return OperatorCapture({**self._rows.capture(kept), **self._form_capture}, self._watermark)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         check_form(snapshot.tables, TEMPORAL_FORM, self._context.where)

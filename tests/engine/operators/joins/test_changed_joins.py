@@ -15,6 +15,7 @@ from penstock.engine.operators.joins.co_group import CoGroupSpec
 from penstock.engine.operators.joins.interval_join import IntervalJoinSpec
 from penstock.engine.operators.joins.temporal_join import TemporalJoinSpec
 from penstock.engine.operators.joins.window_join import BOUNDS, WindowJoinSpec
+from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.assigners import AlignedWindows, SessionWindows
 from tests.engine.helpers import RunningOperator, timed
@@ -161,3 +162,11 @@ def test_a_row_without_a_partner_comes_once_where_subtasks_had_come_to_different
     met = {row[0] for row in came if row[1] is not None and row[2] is not None}
     assert met.isdisjoint(row[0] for row in lonely), "none of them has met a row that came too late for it"
     assert len(met) + len(lonely) == 8
+
+
+@pytest.mark.parametrize("join", JOINS)
+def test_checkpoints_make_no_table_of_what_the_join_is_again(join: str) -> None:
+    running = RunningOperator(JOINS[join]("a").create())
+    captures = [running.operator.capture(CaptureRequest(number, CaptureScope.CHANGES)) for number in (1, 2)]
+    first, second = (capture.tables["join_form"].rows() for capture in captures)
+    assert first is second
