@@ -139,4 +139,4 @@ class MatchOperator(Operator):
         self.finder.restore(OperatorSnapshot(tables, snapshot.watermark))
         if waiting is not None:
             self.finder.bind(self._schema)
-            self._waiting.restore(waiting)
+            self._waiting.restore(waiting, self._context.config.max_parallelism, self._context.where)

@@ -16,9 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.elements import concat_record_batches
+from penstock.engine.errors import StateError
 from penstock.engine.operators.changelog.column_names import free_name
+from penstock.engine.operators.saved_aggregates import ANOTHER_UID
 from penstock.engine.state.capture import TableCapture
-from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, keyed_table
+from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable, groups_of_rows, keyed_table
 from penstock.engine.state.state_tables import END, START
 
 _Int64s: TypeAlias = npt.NDArray[np.int64]
@@ -118,10 +120,29 @@ class WaitingRows:
         columns |= {name: rows.column(name) for name in rows.column_names if name not in self._keys}
         return keyed_table(pa.table({**columns, self._time: times}), self._keys, max_parallelism)
 
-    def restore(self, table: StateTable) -> None:
-        """Hold what `capture` has given; there are no rows yet."""
+    def restore(self, table: StateTable, max_parallelism: int, where: str) -> None:
+        """Hold what `capture` has given; there are no rows yet.
+
+        Raises:
+            StateError: they lack a column, were divided by other keys, or have values that a column does not take.
+        """
         data = table.data.drop_columns([KEY_GROUP]).combine_chunks()
-        for batch in data.select(self._schema.names).cast(self._schema).to_batches():
+        state = f"{where}: the rows that wait for their time were saved"
+        if missing := [name for name in self._schema.names if name not in data.column_names]:
+            raise StateError(f"{state} without column {missing[0]!r}; keep the columns as they were, or {ANOTHER_UID}")
+        try:
+            rows = data.select(self._schema.names).cast(self._schema)
+        except pa.ArrowException as error:
+            raise StateError(
+                f"{state} with columns of other types, and do not fit into those of now: {error}; keep the types as "
+                f"they were, or {ANOTHER_UID}"
+            ) from error
+        if (groups_of_rows(rows, self._keys, max_parallelism) != table.data.column(KEY_GROUP).to_numpy()).any():
+            raise StateError(
+                f"{state} by other keys than ({', '.join(self._keys)}), or by keys of other types; key by the same "
+                f"columns in the same order, or {ANOTHER_UID}"
+            )
+        for batch in rows.to_batches():
             times = data.column(self._time).to_numpy()[self._arrived : self._arrived + batch.num_rows]
             self.add(batch, times)
 
