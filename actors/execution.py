@@ -25,7 +25,7 @@ from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.slots import Slots, remove_slots
 from penstock.actors.stacks import SampledStack
 from penstock.actors.standbys import Standbys
-from penstock.actors.subtask import SubtaskActor
+from penstock.actors.subtask import Stopped, SubtaskActor
 from penstock.actors.task_log import LogLine
 from penstock.actors.warm_processes import WarmProcesses
 from penstock.engine.checkpointing.instructions import Place
@@ -126,8 +126,7 @@ class Execution:
                 self.discard(place)
             self._slots.move()
         await self._slots.resize(bundles)
-        missing = [one for one in wanted if one not in self.actors and one not in self._spare]
-        await self._leave_lost_nodes(graph, missing, started)
+        await self._leave_lost_nodes(graph, started)
         await self._slots.placed({subtask for task, subtask in wanted if (task, subtask) not in self.actors})
         new = []
         for place in places(graph):
@@ -149,15 +148,14 @@ class Execution:
     def _slot_of(self, place: Place) -> int:
         return self._standbys.lodged.get(self.actors[place], place[1])
 
-    async def _leave_lost_nodes(
-        self, graph: PhysicalGraph, missing: Sequence[Place], started: Collection[Place]
-    ) -> None:
+    async def _leave_lost_nodes(self, graph: PhysicalGraph, started: Collection[Place]) -> None:
         """Take other slots for all those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
 
         Who ran there, and is not about to be `started`, has failed: nobody watches it any more.
         """
-        nodes = {place: self.processes[place].node for place in self.processes.keys() & set(places(graph))}
-        if lost := await lost_nodes({nodes[place] for place in missing if place in nodes}):
+        nodes = {place: self.processes[place].node for place in places(graph) if place in self.processes}
+        there = self.actors.keys() | self._spare.keys()
+        if lost := await lost_nodes({node for place, node in nodes.items() if place not in there}):
             self._standbys.leave(lost)
             # Calls to those of whose death nobody knows yet would have no answer before Ray knows.
             slots = {place[1] for place, node in nodes.items() if node in lost}
@@ -568,18 +566,16 @@ class Execution:
         return next((error for error in errors if error is not None), None)
 
     async def _stop(self, place: Place) -> PenstockError | None:
-        name = self.name(place)
         try:
-            stopped = await self.actors[place].stop.remote()
+            stopped: Stopped | None = await self.actors[place].stop.remote()
         except RayError as lost:
-            # The last counters are kept.
             why = death(lost) if isinstance(lost, RayActorError) else str(lost)
-            return WorkerLostError(f"the process of {name} died before it was closed: {why}")
-        if stopped is None:
-            return None
-        self._keep_metrics(place, stopped.metrics)
-        error: PenstockError | None = stopped.error
-        return error
+            error = WorkerLostError(f"the process of {self.name(place)} died before it was closed: {why}")
+            _LOG.warning("%s", error)
+            # With checkpoints, all that counts is committed by then, and must not be done again.
+            return None if self._config.checkpoints.enabled else error
+        self._keep_metrics(place, None if stopped is None else stopped.metrics)
+        return None if stopped is None else stopped.error
 
     def _not_closed(self, place: Place, seconds: float) -> WorkerLostError:
         error = WorkerLostError(f"{self.name(place)} was not closed within {seconds:g} s, and its process was killed")

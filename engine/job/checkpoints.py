@@ -233,6 +233,10 @@ class JobCheckpoints:
         self._committing = frozenset(layout.committing(places))
         self._carry_out(self.coordinator.start_attempt(attempt, places, split, now.monotonic), now)
 
+    def on_scale(self, layout: Layout) -> None:
+        """What runs is what is wanted: `layout` has the same subtasks."""
+        self._layout = layout
+
     def end_attempt(self, now: Moment, reason: AbortReason = AbortReason.ATTEMPT_ENDED) -> None:
         """The attempt is over: what is under way is given up, but for a manifest that is being written."""
         self._final = None

@@ -89,7 +89,7 @@ class Commands:
         try:
             # The job may have failed, finished or been drained since it was asked.
             checkpoints = self._checkpoints()
-            if self._must_wait(command):
+            if self._must_wait(command, checkpoints):
                 self._held.append((request, folder))
             elif isinstance(command, ev.DrainJob):
                 assert folder is not None, "its folder has been checked"
@@ -102,9 +102,10 @@ class Commands:
         except CheckpointError as error:
             life.requests.answer(request, error)
 
-    def _must_wait(self, command: ev.Command) -> bool:
+    def _must_wait(self, command: ev.Command, checkpoints: JobCheckpoints) -> bool:
         """Whether tasks of the job, which runs, are being replaced; a drain comes before those that may yet not be."""
-        is_next = self._rescaling.is_switching and not isinstance(command, ev.DrainJob)
+        may_yet_not_be = isinstance(command, ev.DrainJob) and checkpoints.settled
+        is_next = self._rescaling.is_switching and not may_yet_not_be
         return is_next or not self._life.attempts.is_calm
 
     def on_room(self) -> None:
@@ -143,9 +144,11 @@ class Commands:
         chosen = self._rescaling.ask(self._life.name, request, wanted, layout)
         if chosen is None:
             self._take_for_rescale(checkpoints)
-        else:
-            # As many as run, for want of room, may be what is wanted now: then room is awaited no more.
+        elif chosen.scale != layout.scale:
+            # As many as run, for want of room, are what is wanted now: no more room than theirs is awaited.
             self._life.layout = chosen
+            checkpoints.on_scale(chosen)
+            self._life.said.append(say.AwaitRoom(chosen))
 
     def _take_for_rescale(self, checkpoints: JobCheckpoints) -> None:
         if self._rescaling.goes_live:

@@ -112,6 +112,11 @@ class LayoutChange:
     replaced: frozenset[int] = frozenset()
     reason: str = ""
 
+    @property
+    def is_none(self) -> bool:
+        """Whether the same subtasks run."""
+        return not self.replaced and not self.reason
+
 
 def layout_change(running: Layout, wanted: Layout) -> LayoutChange:
     """What must be replaced to come from one layout to the other."""

@@ -122,9 +122,7 @@ def preview(
     )
     slots = max(task.parallelism for task in layout.tasks)
     change = layout_change(running, layout)
-    outcome = "live" if change.replaced else "restart"
-    if layout.places == running.places:
-        outcome = "nothing"
+    outcome = "nothing" if change.is_none else "live" if change.replaced else "restart"
     return RescalePreview(words, outcome, change.reason, tasks, slots, slots * slot_cpus)
 
 

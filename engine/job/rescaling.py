@@ -193,7 +193,7 @@ class Rescaling:
             raise JobError(f"job {name!r} is being changed ({self._rescale.wanted}); try again later")
         scale = self._planner.scale_for(wanted, running.scale)
         layout = self._plan(scale)
-        if layout.places == running.places:
+        if layout_change(running, layout).is_none:
             self._requests.answer(request, 0.0)
             return layout
         self._rescale = self._new(request, wanted, running, layout)

@@ -21,7 +21,7 @@ from penstock.actors.execution import Execution
 from penstock.actors.process_end import Process
 from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.subtask import Stopped
-from penstock.engine.checkpoint_config import FailoverConfig
+from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.config import JobConfig
 from penstock.engine.errors import ClusterError, JobError, PenstockError, RecordError, WorkerLostError
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
@@ -236,6 +236,15 @@ def test_the_end_says_what_could_not_be_closed() -> None:
     lost, _ = run([subtask(stop=lambda: fine), subtask(stop=fails(RayActorError()))], use)
     assert isinstance(lost, WorkerLostError), "what close() would have done is missing"
     assert "subtask 1 died before it was closed" in str(lost)
+
+
+def test_a_process_that_dies_behind_the_last_checkpoint_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def use(execution: Execution) -> PenstockError | None:
+        execution._config = replace(execution._config, checkpoints=CheckpointConfig(interval_ms=1000))
+        return await execution.stop(5.0)
+
+    assert run([subtask(), subtask(stop=fails(RayActorError()))], use)[0] is None
+    assert "subtask 1 died before it was closed" in caplog.text
 
 
 def test_a_job_ends_though_its_slots_cannot_be_given_back(

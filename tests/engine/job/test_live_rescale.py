@@ -299,7 +299,10 @@ def test_who_cannot_be_replaced_alone_is_rescaled_by_a_restart_that_says_why() -
     assert layout_change(running, layout((3, 2, 2))).reason == "it has GPUs"
     assert layout_change(running, replace(layout((2, 3, 2)), has_loop=True)).reason == A_LOOP
     assert "come together" in layout_change(running, layout((2, 3), ("read", "count -> write"))).reason
-    assert layout_change(running, replace(running, scale=Scale(2))).replaced == frozenset()
+    assert layout_change(running, replace(running, scale=Scale(2))).is_none
+    apart = layout((2, 3), ("read -> count", "write"))
+    together = layout((2, 3), ("read", "count -> write"))
+    assert (apart.places, layout_change(apart, together).is_none) == (together.places, False)
 
 
 def test_a_drain_does_not_wait_for_subtasks_that_have_stopped_for_a_rescale() -> None:
@@ -334,11 +337,14 @@ def deploying(shell: Shell) -> None:
     shell.cancelled()
 
 
+def storing(shell: Shell) -> None:
+    prepared(shell)
+    shell.acknowledge()
+
+
 TAKEN = (ev.TakeCheckpoint(), ev.TakeSavepoint(), ev.StopJob())
-BEHIND = [
-    *itertools.product(TAKEN, (prepared, replacing, deploying)),
-    *((ev.DrainJob(), one) for one in (replacing, deploying)),
-]
+MOMENTS = (storing, replacing, deploying)
+BEHIND = [*itertools.product((*TAKEN, ev.DrainJob()), MOMENTS), *((one, prepared) for one in TAKEN)]
 
 
 @pytest.mark.parametrize(("command", "moment"), BEHIND)
@@ -352,7 +358,10 @@ def test_what_is_asked_while_tasks_are_replaced_is_done_behind_that(
     if not isinstance(command, ev.TakeCheckpoint):
         shell.handle(ev.FolderChecked(request, "memory://s"))
     if moment is prepared:
-        shell.store()
+        shell.acknowledge()
+    if moment in (prepared, storing):
+        number = shell.last(say.WriteManifest).checkpoint.checkpoint
+        shell.handle(ev.Stored(number, f"memory://{number}"))
     assert (shell.count(say.Inject), shell.count(say.EndInput), shell.answers(request)) == (injected, 0, [])
     shell.cancelled()
     shell.deployed()

@@ -120,7 +120,17 @@ def test_who_asks_for_what_it_has_gets_that_for_good() -> None:
     assert not shell.count(say.Prepare)
     shell.fail((2, 0))
     shell.restart()
-    assert (list(shell.last(say.Deploy).places), shell.count(say.AwaitRoom)) == (SMALL, 1)
+    assert (list(shell.last(say.Deploy).places), shell.count(say.AwaitRoom)) == (SMALL, 2)
+    assert list(shell.last(say.AwaitRoom).layout.places) == SMALL, "what is there already, and no more"
+
+
+def test_whoever_takes_it_over_lets_it_have_that_as_well() -> None:
+    before = runs_small()
+    before.ask(ev.RescaleJob(1))
+    before.wait(1.0)
+    wanted = before.acknowledge().checkpoint
+    shell = Shell(min_parallelism=1).run(Claim(2, wanted.checkpoint + 1, (wanted,)))
+    assert (list(shell.last(say.Deploy).places), shell.count(say.AwaitRoom)) == (SMALL, 0)
 
 
 def test_a_job_that_is_drained_stays_small() -> None:
