@@ -29,6 +29,7 @@ from penstock.tables.parse import table_statements as d
 from penstock.tables.parse.list_calls import OF_LISTS
 from penstock.tables.parse.nodes import Name
 from penstock.tables.plan.nodes import INSERT_ONLY, Column
+from penstock.tables.types import summary
 from penstock.tables.user_functions import UserFunctions
 
 
@@ -138,7 +139,7 @@ class Shows:
         rows = [
             {
                 "name": column.name,
-                "type": str(column.type.with_nullable(True)) + _time_text(column),
+                "type": summary(column.type.with_nullable(True)) + _time_text(column),
                 "null": column.type.nullable,
                 "key": key if column.name in keys else None,
                 "extras": extras.get(column.name),

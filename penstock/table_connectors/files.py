@@ -27,6 +27,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable, Stage, WrittenTable
 from penstock.tables.catalog.loaded_tables import LoadedTable
 from penstock.tables.lower.base import schema_of
+from penstock.tables.parse.table_statements import MetadataColumn
 from penstock.tables.plan.nodes import INSERT_ONLY, ChangelogMode, Columns
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class FileTable:
         return table.options.get("format") == "parquet"
 
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
+        _refuse_metadata(table)
         if table.partitioned_by:
             raise table.source.unsupported(
                 table.place_of("connector"),
@@ -104,6 +106,14 @@ class FileTable:
         schema = schema_of(columns)
         source, rows = _read(TableOptions(table), schema)
         return LoadedTable(source, schema, keys, None if rows is None else rows.of)
+
+
+def _refuse_metadata(table: CatalogTable) -> None:
+    for column in table.definition.columns:
+        if isinstance(column, MetadataColumn):
+            raise table.source.unsupported(
+                column.at, f"column {column.name!r}: metadata of files is not supported; declare the table without it"
+            )
 
 
 def _read(options: TableOptions, schema: pa.Schema) -> tuple[Source, RowsOf | None]:

@@ -145,6 +145,8 @@ def _named(insert: Insert, wanted: list[Column], context: QueryContext) -> list[
     if not insert.columns:
         return known
     for column in insert.columns:
+        if sum(column.name == other.name for other in insert.columns) > 1:
+            raise context.source.invalid(column.at, f"column {column.name!r} is named more than once; name it once")
         if column.name not in known:
             raise context.source.invalid(
                 column.at,
@@ -201,6 +203,9 @@ def _storable(given: SqlType, wanted: SqlType) -> bool:
     if one in t.NUMERIC and other in t.NUMERIC:
         return other in t.APPROXIMATE or (other is Kind.DECIMAL and one in t.EXACT)
     if one in t.TIMESTAMPS and other in t.TIMESTAMPS:
+        return True
+    if one is Kind.TIMESTAMP and other is Kind.DATE:
+        # As in Flink, and not the other way round.
         return True
     if one is other and one in (Kind.ARRAY, Kind.MAP, Kind.MULTISET):
         return all(_storable(a, b) for a, b in zip(given.parts, wanted.parts, strict=True))

@@ -42,15 +42,21 @@ def json_text(value: object) -> str:
     if isinstance(value, _Written):
         return value.text
     if isinstance(value, Decimal):
-        return format(value, "f")
+        return str(value)
     if isinstance(value, float):
         # By way of Java's BigDecimal, as in Flink.
         return str(Decimal(java_double(value))) if math.isfinite(value) else f'"{java_double(value)}"'
     if isinstance(value, bytes):
         return json.dumps(base64.b64encode(value).decode("ascii"))
     if isinstance(value, datetime.datetime | datetime.date | datetime.time | _Nanoseconds):
-        return json.dumps(value.isoformat().replace("+00:00", "Z"))
+        return json.dumps(_without_zeros(value.isoformat()))
     return json.dumps(value, ensure_ascii=False)
+
+
+def _without_zeros(time: str) -> str:
+    """A time of ISO 8601 as Java writes it: no zeros at the end of the fraction, and Z for UTC."""
+    text, zone = (time.removesuffix("+00:00"), "Z") if time.endswith("+00:00") else (time, "")
+    return (text.rstrip("0").removesuffix(".") if "." in text else text) + zone
 
 
 class _Written:

@@ -217,8 +217,11 @@ def _instr(value: str, sought: str, start: int = 1, which: int = 1) -> int:
         return 0
     place = start - 1 if start > 0 else start + len(value)
     for number in range(which):
-        step = 1 if number else 0
-        place = value.find(sought, place + step) if start > 0 else value.rfind(sought, 0, place - step + len(sought))
+        if start > 0:
+            place = value.find(sought, place + (number > 0))
+        else:
+            # It has to end there, or before where the last one did.
+            place = value.rfind(sought, 0, place + (len(sought) - 1 if number else 1))
         if place < 0:
             return 0
     return place + 1

@@ -115,6 +115,8 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
             parts.append(f"{value.microsecond:06d}000"[: len(piece)])
         elif is_field and piece in ("Q", "QQ"):
             parts.append(f"{(value.month + 2) // 3:0{len(piece)}d}")
+        elif is_field and piece == "QQQ":
+            parts.append(f"Q{(value.month + 2) // 3}")
         elif is_field and piece == "G":
             parts.append("AD")
         elif is_field and piece[0] in _NUMBERS and len(piece) <= _MOST_DIGITS:

@@ -155,7 +155,7 @@ class QueryParser:
     def _group_item(self) -> n.Node:
         cursor, at = self.cursor, self.cursor.at
         if cursor.accept("GROUPING", "SETS"):
-            return q.GroupingSets(at, cursor.in_brackets(self._grouping_set))
+            return q.GroupingSets(at, tuple(chain.from_iterable(cursor.in_brackets(self._sets_of_one))))
         if cursor.accept("ROLLUP"):
             parts = self._parts_of_sets()
             return q.GroupingSets(at, tuple(_joined(parts[:count]) for count in range(len(parts), -1, -1)))
@@ -171,6 +171,13 @@ class QueryParser:
         """What ROLLUP and CUBE take or leave: a column, or several in brackets at once."""
         parts = self.cursor.in_brackets(self.expressions.expression)
         return [one.items if isinstance(one, n.Constructor) and one.kind == "ROW" else (one,) for one in parts]
+
+    def _sets_of_one(self) -> Sequence[tuple[n.Node, ...]]:
+        """Of what stands in GROUPING SETS: a set, or those of a ROLLUP or CUBE."""
+        if self.cursor.sees_any(frozenset({"ROLLUP", "CUBE"})):
+            found = self._group_item()
+            return found.sets if isinstance(found, q.GroupingSets) else ()
+        return (self._grouping_set(),)
 
     def _grouping_set(self) -> tuple[n.Node, ...]:
         cursor = self.cursor

@@ -49,6 +49,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlSyntaxError, "SELECT select FROM orders", 8, "it needs backticks, `select`"),
     (SqlSyntaxError, "CREATE TABLE t (a INT) WITH (connector = 'blackhole')", 30, "the option's key in quotes"),
     (SqlSyntaxError, "INSERT totals SELECT 1", 8, "expected INTO behind INSERT"),
+    (SqlValidationError, "INSERT INTO totals (item, item) VALUES ('a', 'b')", 21, "'item' is named more than once"),
     # Names that there are not
     (SqlValidationError, "SELECT idd FROM orders", 8, "no column 'idd' (did you mean 'id'?)"),
     (SqlValidationError, "SELECT id FROM ordres", 16, "there is no table 'ordres' (did you mean 'orders'?)"),

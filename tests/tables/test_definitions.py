@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -427,3 +428,27 @@ def test_first_rows_by_time_are_added_only_and_without_what_nothing_reads(
     ranked = next(line for line in lines if "TopN(" in line)
     assert "unread" not in ranked
     assert "changelogMode=[I], state: the first row of each partition until the watermark has passed it" in ranked
+
+
+def test_a_timestamp_may_be_stored_as_a_date_and_not_the_other_way_round(tmp_path: Path) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    files = f"WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/d', 'format' = 'json')"
+    env.sql(f"CREATE TABLE days (d DATE) {files}")
+    env.sql("INSERT INTO days SELECT TIMESTAMP '2020-01-02 10:00:00'")
+    env.execute()
+    table = env.sql("SELECT d FROM days")
+    assert table is not None
+    assert list(table.collect()) == [{"d": datetime.date(2020, 1, 2)}]
+    env.sql(f"CREATE TABLE times (t TIMESTAMP(3)) {files}")
+    with pytest.raises(SqlError, match="cast it"):
+        env.sql("INSERT INTO times SELECT DATE '2020-01-02'")
+
+
+def test_files_have_no_metadata() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(
+        "CREATE TABLE named (a INT, f STRING METADATA FROM 'file.name' VIRTUAL) "
+        "WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'json')"
+    )
+    with pytest.raises(SqlError, match="column 'f': metadata of files is not supported"):
+        list(env.sql("SELECT f FROM named").collect())  # type: ignore[union-attr]
