@@ -6,6 +6,8 @@ compared with the old.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from penstock.engine.durations import format_duration
 from penstock.engine.patterns.automaton import Action, CompiledPattern, State, StateKind, Transition
 from penstock.engine.patterns.machine import fits
@@ -35,11 +37,12 @@ def explained(pattern: CompiledPattern) -> str:
         f"within {format_duration(pattern.within_ms)} from the first to the last event; " if pattern.within_ms else ""
     )
     lines.append(f"  {bound}after a match: {pattern.skip.describe()}")
+    waiting = _looked_at_by_start(pattern)
     for state in _reached(pattern):
         if state.kind in (StateKind.FINAL, StateKind.STOP):
             continue
         lines.append(f"  {state.name}{_marks(pattern, state)}")
-        lines.extend(f"    {_transition(transition)}" for transition in state.transitions)
+        lines.extend(f"    {_transition(transition, waiting)}" for transition in state.transitions)
     return "\n".join(lines)
 
 
@@ -53,17 +56,17 @@ def diagram(pattern: CompiledPattern) -> str:
         >>> from penstock import Pattern, col
         >>> print(Pattern.begin("a").where(col("x") > 1).next("b").diagram())
         flowchart LR
-          s0(["a (start)"])
+          s2(["a (start)"])
           s1("b")
           match((("match")))
-          s0 -->|"takes a if col(x) #gt; 1"| s1
+          s2 -->|"takes a if col(x) #gt; 1"| s1
           s1 -->|"takes b"| match
     """
-    states = _reached(pattern)
+    states, waiting = _reached(pattern), _looked_at_by_start(pattern)
     lines = ["flowchart LR", *(f"  {_node(pattern, state)}" for state in states)]
     for state in states:
         for one in () if state.kind in _ENDS else state.transitions:
-            label = _escaped(_what(one))
+            label = _escaped(_what(one, waiting))
             lines.append(f'  {_place(state)} {_ARROWS[one.action]}|"{label}"| {_place(one.target)}')
     return "\n".join(lines)
 
@@ -90,6 +93,18 @@ def _reached(pattern: CompiledPattern) -> list[State]:
     return list(found.values())
 
 
+def _looked_at_by_start(pattern: CompiledPattern) -> set[int]:
+    """The numbers of the states in which what waits for a first event looks at each event, and is not stopped."""
+    found: set[int] = set()
+    waiting = [pattern.states[pattern.start]]
+    while waiting:
+        state = waiting.pop()
+        if state.number not in found:
+            found.add(state.number)
+            waiting.extend(way.target for way in state.transitions if way.action is Action.PROCEED)
+    return found
+
+
 def _marks(pattern: CompiledPattern, state: State) -> str:
     marks = []
     if state.kind is StateKind.START:
@@ -101,19 +116,22 @@ def _marks(pattern: CompiledPattern, state: State) -> str:
     return f" ({'; '.join(marks)})" if marks else ""
 
 
-def _transition(transition: Transition) -> str:
+def _transition(transition: Transition, waiting: Container[int]) -> str:
     target = _ENDS.get(transition.target.kind, transition.target.name)
     if transition.target is transition.source:
         target = "stays"
-    return f"{_what(transition)} -> {target}"
+    return f"{_what(transition, waiting)} -> {target}"
 
 
-def _what(transition: Transition) -> str:
+def _what(transition: Transition, waiting: Container[int]) -> str:
     what = _VERBS[transition.action]
     if transition.action is Action.TAKE:
         what += f" {transition.source.variable}"
     condition = str(transition.condition)
-    return what if condition == "true" else f"{what} if {condition}"
+    if condition != "true":
+        what += f" if {condition}"
+    is_passed_over = transition.target.kind is StateKind.STOP and transition.source.number in waiting
+    return f"{what}, once a match has begun" if is_passed_over else what
 
 
 def _place(state: State) -> str:

@@ -24,3 +24,12 @@ def test_conditions_cannot_break_the_notation() -> None:
     drawn = Pattern.begin("a").where(col("x") == '"|<b>;#`\n').diagram()
     assert "'#quot;|#lt;b#gt;#59;#35;#96;" in drawn
     assert all(line.count('"') in (0, 2) for line in drawn.splitlines())
+
+
+def test_what_waits_for_a_first_event_is_not_shown_to_be_stopped() -> None:
+    left_out = Pattern.begin("a").where(col("x") == 1).optional()
+    text = Pattern.begin(left_out).not_next("n").where(col("x") == 2).next("c").within("5s").explain()
+    assert "    proceeds if col(x) == 2, once a match has begun -> stop" in text
+    begun = Pattern.begin("a").not_next("n").where(col("x") == 2).next("c").within("5s")
+    assert "    proceeds if col(x) == 2 -> stop" in begun.explain()
+    assert "once a match has begun" not in begun.diagram()
