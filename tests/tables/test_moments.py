@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as dt
+import itertools
 from typing import Any, Final
 
 import pyarrow as pa
@@ -82,4 +83,11 @@ def test_months_between_times_are_those_that_fit_between_them(one: dt.datetime, 
     times = [epoch_ms(pa.array([time], pa.timestamp("ms"))) for time in (begin, end)]
     forth, back = months_between(*times)[0], months_between(*reversed(times))[0]
     assert _later(begin, forth) <= end < _later(begin, forth + 1)
-    assert _later(end, back - 1) < begin <= _later(end, back)
+    assert back == -_months_back(end, begin)
+
+
+def _months_back(end: dt.datetime, begin: dt.datetime) -> int:
+    """As Flink counts: whole months from the earlier day on, one more where they lead to a later time of that day."""
+    days = [dt.datetime.combine(time.date(), dt.time()) for time in (begin, end)]
+    whole = next(n for n in itertools.count((days[1] - days[0]).days // 31) if _later(days[0], n + 1) > days[1])
+    return whole + (_later(days[1], -whole) == days[0] and begin.time() < end.time())
