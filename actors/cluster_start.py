@@ -23,7 +23,8 @@ def start_cluster(cpus: float | None = None) -> None:
 
     For programs with a cluster of their own, which `execute` starts otherwise: it takes Ray some seconds, in which a
     program that calls this first can load what it needs and read its input. Jobs wait for what is missing then. Nothing
-    is started where this process is connected to a cluster already. What cannot be started fails in `execute`.
+    is started where this process is connected to a cluster already, or `RAY_ADDRESS` names one, which it is connected
+    to then. What cannot be started fails in `execute`.
 
     Args:
         cpus: how many (logical) CPUs the slots of the largest job need, as many as its parallelism unless `slot_cpus`

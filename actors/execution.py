@@ -146,7 +146,8 @@ class Execution:
         return self._slots.lengthened(slot_bundles(graph), 1 + max(run_on, default=-1))
 
     def _slot_of(self, place: Place) -> int:
-        return self._standbys.lodged.get(self.actors[place], place[1])
+        actor = self.actors.get(place)
+        return place[1] if actor is None else self._standbys.lodged.get(actor, place[1])
 
     async def _leave_lost_nodes(self, graph: PhysicalGraph, started: Collection[Place]) -> None:
         """Take other slots for all those on nodes that do not answer, as Ray may hold on to them for many seconds yet.
@@ -158,8 +159,8 @@ class Execution:
         if lost := await lost_nodes({node for place, node in nodes.items() if place not in there}):
             self._standbys.leave(lost)
             # Calls to those of whose death nobody knows yet would have no answer before Ray knows.
-            slots = {place[1] for place, node in nodes.items() if node in lost}
-            for place in [place for place in self.actors if place[1] in slots]:
+            slots = {self._slot_of(place) for place, node in nodes.items() if node in lost}
+            for place in [place for place in self.actors if self._slot_of(place) in slots]:
                 if place in self.attempts and place not in started:
                     error = lost_worker(self.name(place), "its node is lost")
                     self._tell(ev.TaskFailed(place, self.attempts[place], error))

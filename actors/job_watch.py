@@ -32,7 +32,6 @@ class JobWatch:
         shell: of its brain.
         view: gives its counters.
         started_ms: when its manager started, civil time in ms UTC.
-
     """
 
     def __init__(self, shell: BrainShell, view: JobView, started_ms: int) -> None:

@@ -101,6 +101,7 @@ class Layout:
     stored: pa.Schema
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # Without what is computed: it is sent with answers.
         return type(self), (self.kind, self.keys, self.columns, self.identity, self.stored)
 
     @cached_property
@@ -232,6 +233,9 @@ def _keyed_kind(name: str, schema: pa.Schema) -> tuple[StateKind, tuple[str, ...
             return (StateKind.LIST if is_list else StateKind.VALUE), keys
     if name in _ACCUMULATORS:
         keys = tuple(itertools.takewhile(lambda column: not column.startswith(_ACCUMULATORS[name]), names))
+        if own := [at for at, one in enumerate(names) if name == "groups" and one.rstrip("_") == _ACCUMULATORS[name]]:
+            # A key may be called as the groups' own column, which has an underscore more then.
+            keys = tuple(names[: own[-1]])
         # SQL groups by any type; of those that cannot be keys of streams, rows are divided by their codes.
         if all(coded_type(schema.field(key).type) == schema.field(key).type for key in keys):
             return StateKind.AGGREGATE, keys

@@ -234,6 +234,8 @@ async def _plan(
         stops = {} if until is None else await brokers.find_ends(until, partitions)
         return [KafkaSplit(one.topic, one.partition, starts[one], stops.get(one)) for one in partitions]
     except KafkaError as error:
+        if error.retriable:
+            raise ConnectionError(f"the brokers do not answer as they should: {error}; try again") from error
         raise ConfigurationError(
             f"kafka: the brokers at {connection.address} do not tell about {chosen.describe()}: "
             f"{error}; check the permissions of the user"

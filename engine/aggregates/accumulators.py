@@ -205,8 +205,8 @@ class WideSumAccumulator(SumAccumulator):
         return values.cast(wide_type(values.type))
 
     def restored(self, values: pa.ChunkedArray) -> pa.ChunkedArray:
-        # Such sums had 38 digits.
-        return values if pa.types.is_null(values.type) else values.cast(wide_type(values.type))
+        # Such sums had 38 digits; those of other types are refused when rows come.
+        return values.cast(wide_type(values.type)) if pa.types.is_decimal(values.type) else values
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Recovery:
             self.recover(None, error)
         elif self._interrupt(failure):
             # That a rescale found no room is no failure of the job, which may have no restarts left.
+            life.said.append(say.Warn(f"job {life.name!r} is restarted as it was: {failure}"))
             self._restart(life.layout.places, failure, 0.0)
         smaller = None if life.attempts.pending is None else self.shortage.layout_for(room)
         if smaller is not None:
@@ -158,15 +159,15 @@ class Recovery:
         if delay is None:
             life.end(JobStatus.FAILED, error, unexplained=unexplained)
             return
+        life.said.append(
+            say.Warn(f"job {life.name!r} failed and is restarted (restart-strategy.type sets how often): {error}")
+        )
         self._restart(region, error, delay, unexplained)
 
     def _restart(
         self, region: Sequence[Place], error: PenstockError, delay: float, unexplained: _Subtask | None = None
     ) -> None:
         life = self._life
-        life.said.append(
-            say.Warn(f"job {life.name!r} failed and is restarted (restart-strategy.type sets how often): {error}")
-        )
         life.error = error
         life.restarts.on_failure(str(error), region, life.now, unexplained)
         self._restart_behind(delay, region)

@@ -87,6 +87,7 @@ class FileTable:
     def sink(self, table: CatalogTable, columns: Columns) -> WrittenTable:
         from penstock.connectors.files.sink import FileSink
 
+        _refuse_metadata(table)
         options = TableOptions(table)
         path, chosen, parts = options.required("path"), options.choice("format", _FORMATS), table.partitioned_by
         check_own(options, "", chosen)
@@ -103,6 +104,7 @@ class FileTable:
             )
 
     def lookup(self, table: CatalogTable, columns: Columns, keys: tuple[str, ...]) -> LookupTable:
+        _refuse_metadata(table)
         schema = schema_of(columns)
         source, rows = _read(TableOptions(table), schema)
         return LoadedTable(source, schema, keys, None if rows is None else rows.of)

@@ -36,6 +36,10 @@ _WITHOUT_PRECISION: Final = frozenset("cC%dxXon")
 _EXACT: Final = decimal.Context(prec=800, rounding=decimal.ROUND_HALF_UP)
 
 
+class _Float(float):
+    """A number of four bytes, which %s shows as such."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Specifier:
     flags: str
@@ -61,12 +65,14 @@ def formatted(pattern: str, values: Sequence[object], kinds: Sequence[SqlType], 
     bits = [_BITS.get(kind.kind, 32) for kind in kinds]
     try:
         return storable("".join(_parts(pattern, arguments, bits)))
-    except (ValueError, OverflowError):
+    except (ValueError, ArithmeticError):
         return None
 
 
 def _given(value: object, kind: SqlType, zone: str) -> object:
     """The value as Flink has it inside: a boolean, a number, or what it shows as a text."""
+    if isinstance(value, float) and kind.kind is Kind.FLOAT:
+        return _Float(value)
     if value is None or kind.kind in (Kind.BOOLEAN, *t.INTEGERS, *t.INTERVALS, *t.APPROXIMATE):
         return value
     if kind.kind in t.TIMESTAMPS:
@@ -155,7 +161,9 @@ def _padded(text: str, which: _Specifier) -> str:
 def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return shown_value(value, t.DOUBLE, "UTC") or "" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return shown_value(value, t.FLOAT if isinstance(value, _Float) else t.DOUBLE, "UTC") or ""
+    return str(value)
 
 
 def _character(value: object, bits: int) -> str:

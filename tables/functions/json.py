@@ -25,7 +25,10 @@ _KINDS: Final[dict[str, Callable[[Any], bool]]] = {
 
 
 def _compact(value: Any) -> str:
-    return storable(compact_json(value))
+    try:
+        return storable(compact_json(value))
+    except RecursionError:
+        raise ValueError("JSON is nested too deeply") from None
 
 
 def _is_single(value: Any) -> bool:

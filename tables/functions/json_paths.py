@@ -26,7 +26,15 @@ def _no_number(text: str) -> Any:
     raise ValueError(text)
 
 
-_DECODER: Final = json.JSONDecoder(parse_float=decimal.Decimal, parse_constant=_no_number)
+def _decimal(text: str) -> decimal.Decimal:
+    try:
+        return decimal.Decimal(text)
+    except decimal.InvalidOperation:
+        raise ValueError(text) from None
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_decimal, parse_constant=_no_number)
+_ENCODED: Final = json.JSONEncoder(ensure_ascii=False).encode
 _BLANKS: Final = " \t\n\r"
 
 
@@ -46,14 +54,17 @@ def read_json(text: str) -> Any:
 def compact_json(value: Any) -> str:
     """What `read_json` has read, as JSON with the members of objects in order."""
     if isinstance(value, dict):
-        members = (f"{json.dumps(key, ensure_ascii=False)}:{compact_json(item)}" for key, item in sorted(value.items()))
+        # One of Python's frames for each level: what can be read so deep is to be written, too.
+        names = sorted(value)
+        items = map(compact_json, map(value.__getitem__, names))
+        members = map("{}:{}".format, map(_ENCODED, names), items)
         return f"{{{','.join(members)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(compact_json, value))}]"
     if isinstance(value, decimal.Decimal):
         # Java's has no negative zero.
         return str(value or value.copy_abs())
-    return json.dumps(value, ensure_ascii=False)
+    return _ENCODED(value)
 
 
 class Found(enum.Enum):

@@ -50,8 +50,8 @@ def months_between(begins: Int64s, ends: Int64s) -> Int64s:
     later, earlier = np.maximum(first, last), np.minimum(first, last)
     counts = _month(later) - _month(earlier)
     whole = counts - (_shifted(earlier, counts, "D") > later)
-    days: Int64s = np.where(first > last, -whole, whole)
-    found: Int64s = days - ((_shifted(first, days, "D") == last) & (end_of_day < begin_of_day))
+    between: Int64s = np.where(first > last, -whole, whole)
+    found: Int64s = between - ((_shifted(first, between, "D") == last) & (end_of_day < begin_of_day))
     return found
 
 

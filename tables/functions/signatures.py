@@ -199,7 +199,7 @@ class ScalarFunction:
         fallible_of: the kinds of a first argument for which that is so, where it is of some alone.
         coerce: of the types of arguments that fit by themselves, those that they are cast to so that they fit each
             other; raises `MisfitError`.
-        units: the units of time that it takes, by the kind of its last argument that is a time.
+        units: the units of time that it takes, by the kind of its last argument that is a time or an interval.
         check: refuses literals, behind the first argument, with which no row has a value: takes their values, None for
             all others, and raises `MisfitError`. What is no literal there may fail.
     """

@@ -55,9 +55,8 @@ _MS_OF: Final = {
     "WEEK": 7 * 86_400_000,
 }
 _MONTHS_OF: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-
-
 _DEFAULT_FORM: Final = re.compile(r"(\d{1,4})-(\d{1,2})-(\d{1,2}) (\d{1,2}):(\d{1,2}):(\d{1,2})")
+
 
 # Parts of times
 
@@ -87,6 +86,7 @@ UNITS: Final = frozenset(_PARTS)
 """What EXTRACT takes."""
 _OF_TIMES: Final = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"})
 _BY_DAYS: Final = frozenset({"WEEK", "MONTH", "YEAR"})
+"""Units of which CEIL looks at days alone."""
 _NEVER_BEGIN: Final = frozenset({"DOW", "DOY", "ISODOW", "ISOYEAR", "EPOCH"})
 """Parts of times that are no units to round to."""
 
@@ -95,12 +95,12 @@ def _units(of_date: frozenset[str], of_time: frozenset[str], of_both: frozenset[
     return {Kind.DATE: of_date, Kind.TIME: of_time, Kind.TIMESTAMP: of_both, Kind.TIMESTAMP_LTZ: of_both}
 
 
-_MONTHS_IN_INTERVALS: Final[dict[str, Callable[[int], int]]] = {
+_MONTHS_IN_INTERVALS: Final[dict[str, Callable[[Int64s], Int64s]]] = {
     "YEAR": lambda months: months // 12,
     "QUARTER": lambda months: months % 12 // 3 + 1,
     "MONTH": lambda months: months % 12,
 }
-_MS_IN_INTERVALS: Final[dict[str, Callable[[int], int]]] = {
+_MS_IN_INTERVALS: Final[dict[str, Callable[[Int64s], Int64s]]] = {
     "DAY": lambda millis: millis // 86_400_000,
     "HOUR": lambda millis: millis // 3_600_000 % 24,
     "MINUTE": lambda millis: millis // 60_000 % 60,
@@ -114,7 +114,7 @@ _EXTRACTED: Final = {
 }
 _ROUNDED: Final = _units(UNITS - _NEVER_BEGIN, _OF_TIMES, UNITS - _NEVER_BEGIN)
 _COUNTED: Final = _units(frozenset((*_MS_OF, *_MONTHS_OF)), frozenset(_MS_OF), frozenset((*_MS_OF, *_MONTHS_OF)))
-"""The units that EXTRACT, FLOOR and CEIL, TIMESTAMPADD and TIMESTAMPDIFF take, by the kind of their time."""
+"""The units that EXTRACT, FLOOR and CEIL, TIMESTAMPADD and TIMESTAMPDIFF take, by the kind of time or interval."""
 
 
 def _local(call: CallValues, place: int) -> pa.Array:
@@ -135,8 +135,9 @@ def _extract(call: CallValues) -> pa.Array:
 def _part_of_intervals(values: pa.Array, unit: str, kind: Kind) -> pa.Array:
     """With the sign of the interval."""
     measure = (_MONTHS_IN_INTERVALS if kind is Kind.INTERVAL_MONTHS else _MS_IN_INTERVALS)[unit]
-    parts = [None if one is None else measure(abs(one)) * (-1 if one < 0 else 1) for one in values.to_pylist()]
-    return pa.array(parts, pa.int64())
+    numbers = values.cast(pa.int64()).fill_null(0).to_numpy()
+    parts = measure(np.abs(numbers)) * np.sign(numbers)
+    return pa.array(parts, pa.int64(), mask=values.is_null().to_numpy(zero_copy_only=False))
 
 
 def _part(unit: str) -> s.Evaluate:
@@ -308,6 +309,7 @@ def _date_format(call: CallValues) -> pa.Array:
         times = pa.array([_read_default(text) for text in call.columns[0].to_pylist()], pa.timestamp("ms"))
     else:
         times = _local(call, 0)
+        times = times.cast(pa.timestamp("s")) if pa.types.is_date(times.type) else times
     written = call.columns[1].unique()
     if len(written) == 1 and written[0].is_valid and pa.types.is_timestamp(times.type):
         return _formatted(times, written[0].as_py())
@@ -349,7 +351,7 @@ def _to_timestamp(call: CallValues) -> pa.Array:
 def _millis_or_none(text: str | None) -> int | None:
     try:
         return None if text is None else parse_plain_timestamp(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -62,16 +62,17 @@ _ANY_DIGITS: Final = {
 }
 
 
-_UNITS: Final = (("day", "yuMdEDQG"), ("hour", "Hha"), ("minute", "m"), ("second", "sZX"))
+_UNITS: Final = (("day", "yuYMLdEeDQGwWF"), ("hour", "HhakK"), ("minute", "m"), ("second", "sZX"))
 """Which letters of patterns come to need each unit of time."""
 
 
 def _week(value: datetime.datetime) -> tuple[int, int]:
     """The year and the number of a week as in the United States, Java's own: the first one has the first of January."""
-    sunday = value.date() - datetime.timedelta(days=value.isoweekday() % 7)
-    year = (sunday + datetime.timedelta(days=6)).year
-    first = datetime.date(year, 1, 1)
-    return year, (sunday - first + datetime.timedelta(days=first.isoweekday() % 7)).days // 7 + 1
+    saturday = value.toordinal() + 6 - value.isoweekday() % 7
+    next_year = datetime.date(value.year, 12, 31).toordinal() + 1
+    is_next = saturday >= next_year
+    first = next_year if is_next else datetime.date(value.year, 1, 1).toordinal()
+    return value.year + is_next, (saturday - first) // 7 + 1
 
 
 def _millis(value: datetime.datetime) -> int:

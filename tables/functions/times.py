@@ -83,12 +83,13 @@ def parse_plain_timestamp(text: str, precision: int = 3, zone: ZoneInfo | None =
 
     Raises:
         ValueError: of another form, or no timestamp, or none that 64 bits hold.
+        OverflowError: the day behind the last one that there is.
     """
     found = _PLAIN.fullmatch(text)
     if found is None:
         raise ValueError(text)
     year, month, day, hour, minute, second = (int(part or 0) for part in found.groups()[:6])
-    last = calendar.monthrange(year, month)[1] if 1 <= month <= 12 else day
+    last = calendar.monthrange(year, month)[1] if day > 28 and 1 <= month <= 12 else day
     is_end = (hour, minute, second) == (24, 0, 0)
     moment = datetime.datetime(year, month, min(day, last) if day <= 31 else day, 0 if is_end else hour, minute, second)
     seconds = _local_seconds(moment + datetime.timedelta(days=is_end), zone)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Final
 
 from penstock.tables.expressions import UserCall
@@ -56,6 +56,9 @@ def _text(value: object) -> str:
         case SqlType(kind=Kind.MULTISET):
             # COLLECT of values that may be null is never null, which it was in the first texts of this format.
             return str(value.with_nullable(value.nullable or value.parts[0].nullable))
+        case SqlType(kind=Kind.CHAR, precision=0):
+            # The text without a character was one of one in the first texts of this format.
+            return str(replace(value, precision=1))
         case SqlType():
             return str(value)
         case UserCall():

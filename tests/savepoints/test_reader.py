@@ -185,6 +185,14 @@ def test_a_group_of_nulls_is_found_by_them(memory_url: MakeUrl) -> None:
     assert (state.get("x", None), state.get("x", 1), state.get("x", 2)) == ({"rows": 7}, {"rows": 8}, None)
 
 
+def test_a_key_of_groups_may_be_called_as_their_own_column(memory_url: MakeUrl) -> None:
+    rows = keyed_table(pa.table({"id": ["x"], "__rows": [7], "__rows_": [2]}), ["id", "__rows"], GROUPS).data
+    state = (
+        savepoints.read(_with_table(memory_url(), "groups", Redistribution.KEYED, rows)).operator("op").state("groups")
+    )
+    assert (state.key_columns, state.get("x", 7)) == (("id", "__rows"), {"rows_": 2})
+
+
 def test_values_that_cannot_be_looked_for_are_refused(memory_url: MakeUrl) -> None:
     pair = ValueStateDescriptor("pair", "list<int64>")
     editor = savepoints.bootstrap(memory_url())

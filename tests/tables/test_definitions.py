@@ -452,3 +452,5 @@ def test_files_have_no_metadata() -> None:
     )
     with pytest.raises(SqlError, match="column 'f': metadata of files is not supported"):
         list(env.sql("SELECT f FROM named").collect())  # type: ignore[union-attr]
+    with pytest.raises(SqlError, match="column 'f': metadata of files is not supported"):
+        env.sql("INSERT INTO named VALUES (1)")

@@ -19,6 +19,9 @@ _ISO: Final = _SPACED.replace(" ", "T")
 _AT: Final = f"TIMESTAMP '{_SPACED}'"
 
 
+_NESTED: Final = '{"a":' * 450 + "1" + "}" * 450
+
+
 def value(expression: str, rows: str = "(VALUES (1)) AS t (x)") -> Any:
     """The value of an expression in the first row."""
     env = StreamEnvironment(runtime="local", parallelism=1)
@@ -301,7 +304,9 @@ def test_collections_are_cast_in_a_part_of_a_batch() -> None:
         (r"""JSON_UNQUOTE('"hi \ud83d"')""", "hi ?"),
         (r"""JSON_OBJECT('k' VALUE JSON('"hi \ud83d"'))""", '{"k":"hi ?"}'),
         (r"""JSON_STRING(PARSE_JSON('"hi \ud83d"'))""", '"hi ?"'),
+        ("PRINTF('%s %.1f', CAST(0.1 AS FLOAT), CAST(0.1 AS FLOAT))", "0.1 0.1"),
         # Of these Flink has values.
+        ("PRINTF('%.900f', CAST(1 AS DOUBLE))", None),
         ("FROM_UNIXTIME(253402300800)", None),
         ("FROM_UNIXTIME(9223372036854775807)", None),
         ("CONVERT_TZ('9999-12-31 23:00:00', 'UTC', 'Asia/Tokyo')", None),
@@ -362,6 +367,11 @@ def test_texts(expression: str, wanted: object) -> None:
         ("TO_DATE('2020-01-31 23:59:58.123')", datetime.date(2020, 1, 31)),
         ("TO_DATE('x') IS NULL", True),
         ("DATE_FORMAT(TIMESTAMP '2020-05-31 23:59:58', 'QQ Q G')", "02 2 AD"),
+        ("DATE_FORMAT(DATE '2024-12-29', 'YYYY-ww e k')", "2025-01 1 24"),
+        ("DATE_FORMAT(TIMESTAMP '9999-12-31 00:00:00', 'w')", "1"),
+        ("DATE_FORMAT(TIMESTAMP '0001-01-01 00:00:00', 'YYYY-ww')", "0001-01"),
+        ("TO_TIMESTAMP('9999-12-31 24:00:00')", None),
+        ("EXTRACT(HOUR FROM INTERVAL '-1 02:03' DAY TO MINUTE)", -2),
         ("TYPEOF(CAST(1 AS DECIMAL(10, 2)) * 2)", "DECIMAL(21, 2) NOT NULL"),
         ("TYPEOF(ARRAY[x], TRUE)", "ARRAY<INT NOT NULL> NOT NULL"),
     ],
@@ -442,6 +452,9 @@ def test_the_session_has_a_time_zone() -> None:
         ("""JSON_EXISTS('{}', '$.b' TRUE ON ERROR) AND JSON_EXISTS('{"a": [{"b": 1}]}', '$.a[0].b')""", True),
         ("""JSON_EXISTS('{}', '$.b' UNKNOWN ON ERROR)""", None),
         ("JSON_QUOTE('é/')", '"é\\/"'),
+        ("""JSON_VALUE('{"a": 1e99999999999999999999}', '$.a')""", None),
+        ("""'{"a": 1e99999999999999999999}' IS JSON""", False),
+        (f"JSON_QUERY('{_NESTED}', '$')", _NESTED),
     ],
 )
 def test_json(expression: str, wanted: object) -> None:

@@ -127,6 +127,13 @@ def test_the_state_of_collect_is_known_as_when_its_result_could_be_null() -> Non
     assert fingerprint(groups) == "f36c0f18fd98"
 
 
+def test_the_state_behind_a_text_without_a_character_is_known_as_when_that_had_one() -> None:
+    env, _ = _environment((), held=False)
+    table = env.sql("SELECT k, COUNT(*) AS n FROM t WHERE k <> '' GROUP BY k")
+    assert table is not None
+    assert fingerprint(table.plan) == "1f764691bd89"
+
+
 def test_a_path_without_a_savepoint_is_pointed_at(tmp_path: Path) -> None:
     env, _ = _environment(("dataBeforeRestore",), held=False)
     with pytest.raises(SqlValidationError) as raised:

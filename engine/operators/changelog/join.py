@@ -255,8 +255,9 @@ class ChangelogJoin(Operator):
         rows, weights = pa.concat_batches(result.rows), np.concatenate(result.weights)
         result.clear()
         if self._spec.emits is ChangelogMode.APPEND:
-            every = pa.array(np.repeat(np.arange(len(weights)), weights))
-            out.collect(Batch(rows if (weights == 1).all() else rows.take(every)))
+            if not (weights == 1).all():
+                rows = rows.take(pa.array(np.repeat(np.arange(len(weights)), weights)))
+            out.collect(Batch(rows))
         elif (changes := changelog_of(Delta(rows, weights), self._spec.key, self._spec.emits)) is not None:
             out.collect(changes)
 
@@ -285,7 +286,8 @@ class ChangelogJoin(Operator):
             if self._spec.kind.pairs:
                 self._say_pairs(side, delta, other, met, meetings, result)
             np.add.at(matches, meetings.rows, met.counts[meetings.places])
-            np.add.at(change, meetings.places, delta.weights[meetings.rows])
+            if self._spec.kind.counts_matches(1 - side):
+                np.add.at(change, meetings.places, delta.weights[meetings.rows])
             if self._spec.emits is ChangelogMode.APPEND:
                 # Others are said at once: what goes before what comes in its place.
                 self._say(result, out)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.elements import MIN_TIMESTAMP
+from penstock.engine.elements import MIN_TIMESTAMP, concat_record_batches
 from penstock.engine.errors import StateError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.changelog.column_names import own_names, saved_names
@@ -302,8 +302,8 @@ def waiting_rows(table: pa.Table, name: str) -> tuple[pa.RecordBatch, Int64s]:
     """The rows, one at least, and the numbers beside them that `waiting_table` was given."""
     numbers = table.column(name).to_numpy()
     rows = table.drop_columns([KEY_GROUP, name])
-    rows = rows.rename_columns(own_names(rows.column_names)).combine_chunks()
-    return rows.to_batches()[0], numbers
+    rows = rows.rename_columns(own_names(rows.column_names))
+    return concat_record_batches(rows.to_batches()), numbers
 
 
 def with_key_groups(table: pa.Table, keys: pa.Schema, max_parallelism: int) -> pa.Table:

@@ -37,8 +37,9 @@ TRANSACTION_TIMEOUT: Final = "2s"
 _PARTITIONS: Final = {"in": 3, "out": 4}
 _PIECE_SECONDS: Final = 0.02
 _SLOWER: Final = 20
-_OUTAGE_MS: Final = 120_000
 _STOP_SECONDS: Final = 2.0
+"""How long the feeder's client may take to end."""
+_OUTAGE_MS: Final = 120_000
 """For how long the feeder tries to write a record."""
 _MARKER_SECONDS: Final = 1.0
 """How long the brokers may take to end a transaction for its readers behind its commit: less than its time-out."""

@@ -303,6 +303,17 @@ def test_windows_row_by_row_keep_their_lateness(before: str, now: str) -> None:
         program(now).operator.restore(saved.snapshot())
 
 
+def test_sums_of_numbers_of_another_type_are_refused_when_rows_come() -> None:
+    """Sums in SQL are called by their place, so that those of a changed query may be other numbers."""
+    spec = replace(TUMBLING, aggregation=GroupedAggregation([], {"total": agg.sum("n")}))
+    before = RunningOperator(spec.create())
+    before.process(timed([{"at": 12, "n": 3}], {"at": pa.int64(), "n": pa.int64()}))
+    changed = replace(spec, aggregation=GroupedAggregation([], {"total": agg.wide_sum("n")}))
+    running = _restored(changed, snapshot_of(before.operator))
+    with pytest.raises(StateError, match="aggregate as before"):
+        running.process(timed([{"at": 12, "n": Decimal(3)}], {"at": pa.int64(), "n": pa.decimal128(38, 0)}))
+
+
 @pytest.mark.parametrize("spec", [TUMBLING, SESSIONS], ids=["windows", "sessions"])
 def test_sums_of_decimals_go_on_in_more_digits(spec: Any) -> None:
     large = Decimal("9" * 38)
