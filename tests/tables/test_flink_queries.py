@@ -12,6 +12,7 @@ from penstock import StreamEnvironment
 from tests.flink.queries import in_folder, kept, written
 
 _KEPT = kept()
+_LONG = pytest.mark.long("every third of the queries")
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,13 @@ def _text(value: Any) -> str:
     return repr(value)
 
 
-@pytest.mark.parametrize("answer", _KEPT["answers"], ids=lambda answer: answer["query"][:60])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(answer, marks=_LONG if number % 3 else (), id=answer["query"][:60])
+        for number, answer in enumerate(_KEPT["answers"])
+    ],
+)
 def test_a_query_gives_in_the_end_what_flink_has_given(answer: dict[str, Any], folder: Path) -> None:
     env = StreamEnvironment(runtime="local", parallelism=1)
     for statement in in_folder(_KEPT["tables"], folder):
