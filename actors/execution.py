@@ -154,9 +154,10 @@ class Execution:
 
         Who ran there, and is not about to be `started`, has failed: nobody watches it any more.
         """
-        nodes = {place: self.processes[place].node for place in places(graph) if place in self.processes}
-        there = self.actors.keys() | self._spare.keys()
-        if lost := await lost_nodes({node for place, node in nodes.items() if place not in there}):
+        # What was prepared for the others is elsewhere already.
+        known = self.processes.keys() - self._spare.keys()
+        nodes = {place: self.processes[place].node for place in places(graph) if place in known}
+        if lost := await lost_nodes({node for place, node in nodes.items() if place not in self.actors}):
             self._standbys.leave(lost)
             # Calls to those of whose death nobody knows yet would have no answer before Ray knows.
             slots = {self._slot_of(place) for place, node in nodes.items() if node in lost}

@@ -473,6 +473,28 @@ def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dea
     run([subtask(), subtask()], use)
 
 
+def test_what_was_prepared_elsewhere_for_a_subtask_of_a_lost_node_stays(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, spare, slots = subtask(prepare=lambda *_: alive()), subtask(), FakeSlots()
+
+    async def lost(nodes: set[str]) -> set[str]:
+        return nodes & {"lost"}
+
+    async def use(execution: Execution) -> None:
+        execution._slots = slots  # type: ignore[assignment]
+        monkeypatch.setattr(ray, "put", lambda value: value)
+        monkeypatch.setattr(module, "lost_nodes", lost)
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
+        execution.actors, execution._spare = {}, {B: spare}
+        execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
+        await execution.provide(program_of(2).physical(), [A, B])
+        assert (execution.actors, killed) == ({A: new, B: spare}, [])
+        assert ("find_others", {0}) in slots.said, "not the one that it has moved to"
+
+    run([subtask(), subtask()], use)
+
+
 def two_pipelines() -> PhysicalGraph:
     """Tasks 1 and 2, two subtasks each, with no channels between them."""
     env = StreamEnvironment(runtime="local", parallelism=2)
