@@ -142,9 +142,7 @@ class _Sum(Aggregate):
 
 
 @dataclass(frozen=True, slots=True)
-class _WideSum(Aggregate):
-    column: str
-
+class _WideSum(_Sum):
     @property
     def accumulators(self) -> tuple[WideSumAccumulator]:
         return (WideSumAccumulator(self.column, exact=True),)
@@ -152,9 +150,6 @@ class _WideSum(Aggregate):
     def result_of(self, kind: pa.DataType) -> pa.DataType:
         _require(kind, (pa.types.is_decimal, pa.types.is_null), "cast it to a decimal first")
         return wide_type(kind)
-
-    def lower(self, table: pa.Table) -> pa.ChunkedArray:
-        return table.column(self.accumulators[0].name)
 
 
 @dataclass(frozen=True, slots=True)
