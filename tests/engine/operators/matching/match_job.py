@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,8 +30,6 @@ TYPES = {"at": pa.int64(), "key": pa.string(), "name": pa.string(), "value": pa.
 LATE = OutputTag("late")
 SLOW = OutputTag("slow", {"text": "string"})
 _MAX_PARALLELISM = 128
-_MEMORY = "/dev/shm"
-"""Databases on a disk take several times as long to open as a case takes."""
 
 
 class MatchJob:
@@ -62,9 +59,7 @@ class MatchJob:
             limits,
         )
         self._spec = MatchSpec(plan)
-        self._config = replace(
-            DEFAULTS, state_backend=backend, state_directory=_MEMORY if os.path.isdir(_MEMORY) else None
-        )
+        self._config = replace(DEFAULTS, state_backend=backend)
         self.clock = ManualClock(1_000)
         self.metrics = OperatorMetrics()
         self._out, self._late, self._slow = RecordingCollector(), RecordingCollector(), RecordingCollector()
