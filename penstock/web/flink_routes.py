@@ -6,6 +6,7 @@ Reading gives what was observed last; what changes a job is begun at once and po
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -41,7 +42,9 @@ from penstock.web.requests import (
 LARGEST_PARALLELISM = 32_768
 _FLAME_SECONDS = 2.0
 _MOST_EXCEPTIONS = 16
-_WITHOUT_MEANING = ("formatType", "triggerId")
+_TRIGGER = "triggerId"
+_OF_SAVEPOINTS = ("formatType", _TRIGGER)
+"""Members of bodies that ask for a savepoint; the first, which Flink's clients send, means nothing here."""
 """Members that Flink's clients send: a savepoint has one format here, and the server gives the id."""
 
 
@@ -250,16 +253,23 @@ def _vertex_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> l
     ]
 
 
-def begun(operations: Operations, view: JobView, kind: str, call: Callable[[], Any]) -> Operation:
-    """An operation on a job that has not ended.
+def begun(
+    operations: Operations, view: JobView, kind: str, call: Callable[[], Any], trigger: str | None = None
+) -> Operation:
+    """An operation on a job that has not ended, or the one that a client asked for before under the same id.
 
     Raises:
-        HTTPException: it has, or too many operations are under way.
+        HTTPException: it has, that id is of an operation of another kind, or too many are under way.
     """
+    known = operations.find(view.info.id, trigger) if trigger else None
+    if known is not None:
+        if known.kind != kind:
+            raise HTTPException(409, f"{_TRIGGER} {trigger} is of a {known.kind}")
+        return known
     if view.info.status.ended:
         raise HTTPException(409, f"the job has ended: it is {view.info.status.value}")
     try:
-        return operations.begin(view.info.id, kind, call)
+        return operations.begin(view.info.id, kind, call, trigger)
     except TooManyOperationsError as error:
         raise HTTPException(429, str(error)) from None
 
@@ -270,22 +280,23 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
 
     async def savepoint(request: Request) -> Response:
         view, document = job_in(request, collector), await body_of(request)
-        only_members(document, "target-directory", "cancel-job", *_WITHOUT_MEANING)
-        folder = text_in(document, "target-directory")
+        only_members(document, "target-directory", "cancel-job", *_OF_SAVEPOINTS)
+        folder, trigger = text_in(document, "target-directory"), _trigger_in(document)
         call, kind = (cluster.stop, "stop") if document.get("cancel-job") is True else (cluster.savepoint, "savepoint")
-        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
+        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder), trigger))
 
     async def checkpoint(request: Request) -> Response:
-        view = job_in(request, collector)
-        only_members(await body_of(request), "checkpointType", "triggerId")
-        return triggered(begun(operations, view, "checkpoint", lambda: cluster.checkpoint(view.info.id)))
+        view, document = job_in(request, collector), await body_of(request)
+        only_members(document, "checkpointType", _TRIGGER)
+        trigger = _trigger_in(document)
+        return triggered(begun(operations, view, "checkpoint", lambda: cluster.checkpoint(view.info.id), trigger))
 
     async def stop(request: Request) -> Response:
         view, document = job_in(request, collector), await body_of(request)
-        only_members(document, "targetDirectory", "drain", *_WITHOUT_MEANING)
-        folder = text_in(document, "targetDirectory")
+        only_members(document, "targetDirectory", "drain", *_OF_SAVEPOINTS)
+        folder, trigger = text_in(document, "targetDirectory"), _trigger_in(document)
         call, kind = (cluster.drain, "drain") if document.get("drain") is True else (cluster.stop, "stop")
-        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder)))
+        return triggered(begun(operations, view, kind, lambda: call(view.info.id, folder), trigger))
 
     async def cancel(request: Request) -> Response:
         if request.query_params.get("mode", "cancel") != "cancel":
@@ -333,6 +344,14 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
         Route("/jobs/{job}/rescaling/{trigger}", outcome),
         Route("/jobs/{job}/resource-requirements", require, methods=["PUT"]),
     ]
+
+
+def _trigger_in(document: dict[str, Any]) -> str | None:
+    """The id under which a client asks, as it may ask again where no answer came; None: it has chosen none."""
+    trigger = text_in(document, _TRIGGER)
+    if trigger is not None and not re.fullmatch("[0-9a-fA-F]{32}", trigger):
+        raise HTTPException(400, f"{_TRIGGER} must be 32 hexadecimal digits")
+    return trigger and trigger.lower()
 
 
 def _vertex(view: JobView, vertex: str) -> TaskInfo:

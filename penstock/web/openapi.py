@@ -54,19 +54,20 @@ _VERTEX: Final = {
     **_CLOSED,
     "properties": {"parallelism": {**_CLOSED, "properties": {"lowerBound": _BOUND, "upperBound": _BOUND}}},
 }
-_WITHOUT_MEANING: Final = {"formatType": {"type": ["string", "null"]}, "triggerId": {"type": ["string", "null"]}}
+_TRIGGER: Final = {"triggerId": {"type": ["string", "null"], "pattern": "^[0-9a-fA-F]{32}$"}}
+_OF_SAVEPOINTS: Final = {"formatType": {"type": ["string", "null"]}, **_TRIGGER}
 _BODIES: Final[Mapping[tuple[str, str], Mapping[str, Any]]] = {
     ("POST", "/jobs/{job}/savepoints"): {
         **_CLOSED,
-        "properties": {"target-directory": _TEXT, "cancel-job": _FLAG, **_WITHOUT_MEANING},
+        "properties": {"target-directory": _TEXT, "cancel-job": _FLAG, **_OF_SAVEPOINTS},
     },
     ("POST", "/jobs/{job}/checkpoints"): {
         **_CLOSED,
-        "properties": {"checkpointType": _TEXT, "triggerId": _WITHOUT_MEANING["triggerId"]},
+        "properties": {"checkpointType": _TEXT, **_TRIGGER},
     },
     ("POST", "/jobs/{job}/stop"): {
         **_CLOSED,
-        "properties": {"targetDirectory": _TEXT, "drain": _FLAG, **_WITHOUT_MEANING},
+        "properties": {"targetDirectory": _TEXT, "drain": _FLAG, **_OF_SAVEPOINTS},
     },
     ("PUT", "/jobs/{job}/resource-requirements"): {"additionalProperties": _VERTEX},
 }

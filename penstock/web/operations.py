@@ -25,7 +25,7 @@ class Operation:
     """One of them.
 
     Args:
-        id: the trigger id.
+        id: the trigger id, of its own or the client's.
         job_id, kind: what was asked, of whom: `savepoint`, `checkpoint`, `stop`, `drain`, `cancel`, `rescale`.
         at_ms: when, civil time.
         done: whether it has come to its end.
@@ -47,24 +47,29 @@ class TooManyOperationsError(Exception):
 
 
 class Operations:
-    """The last operations, by trigger id."""
+    """The last operations, by job and trigger id."""
 
     def __init__(self) -> None:
-        self._all: dict[str, Operation] = {}
+        self._all: dict[tuple[str, str], Operation] = {}
         self._running: set[asyncio.Task[None]] = set()
         # A pool of their own: a rescale that waits for room must not keep the readings of the cluster waiting.
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, "operation")
 
-    def begin(self, job_id: str, kind: str, call: Callable[[], Any]) -> Operation:
+    def begin(self, job_id: str, kind: str, call: Callable[[], Any], trigger: str | None = None) -> Operation:
         """Start one.
+
+        Args:
+            job_id, kind: what is asked, of whom.
+            call: does it; it blocks.
+            trigger: its id, 32 hexadecimal digits; None draws one.
 
         Raises:
             TooManyOperationsError: there are enough under way.
         """
         if len(self._running) >= MOST_AT_ONCE:
             raise TooManyOperationsError(f"{MOST_AT_ONCE} operations are under way; try again when some have ended")
-        operation = Operation(secrets.token_hex(16), job_id, kind, time.time_ns() // 1_000_000)
-        self._all[operation.id] = operation
+        operation = Operation(trigger or secrets.token_hex(16), job_id, kind, time.time_ns() // 1_000_000)
+        self._all[job_id, operation.id] = operation
         while len(self._all) > KEPT:
             del self._all[next(iter(self._all))]
         task = asyncio.ensure_future(self._run(operation, call))
@@ -83,8 +88,7 @@ class Operations:
 
     def find(self, job_id: str, trigger: str) -> Operation | None:
         """The one with that trigger id, if it is of that job."""
-        operation = self._all.get(trigger)
-        return operation if operation is not None and operation.job_id == job_id else None
+        return self._all.get((job_id, trigger))
 
     def of_job(self, job_id: str) -> list[Operation]:
         """The last ones of a job, the newest first."""

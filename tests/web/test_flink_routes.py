@@ -237,6 +237,16 @@ def test_a_request_of_flinks_own_client_is_taken(serve: Serve, cluster: FakeClus
     assert cluster.asked == [("savepoint", "orders-1", "s3://b/s")]
 
 
+def test_what_a_client_asks_twice_under_one_id_is_done_once(serve: Serve, cluster: FakeCluster) -> None:
+    client, body = serve(**ASK), {"triggerId": "0B" * 16}
+    answers = [client.post(f"{JOB}/savepoints", json=body).json() for _ in range(2)]
+    assert answers == [{"request-id": "0b" * 16}] * 2
+    assert client.get(f"{JOB}/savepoints/{'0b' * 16}").json()["status"]["id"] in {"IN_PROGRESS", "COMPLETED"}
+    assert cluster.asked == [("savepoint", "orders-1", None)]
+    assert client.post(f"{JOB}/checkpoints", json=body).status_code == 409
+    assert client.post(f"{JOB}/stop", json={"triggerId": "0b"}).status_code == 400
+
+
 def test_a_folder_whose_name_has_no_bytes_is_refused(serve: Serve) -> None:
     body = '{"target-directory": "s3://a/\\ud800"}'
     assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400
