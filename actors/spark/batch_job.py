@@ -7,6 +7,7 @@ failed.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -206,8 +207,10 @@ class SparkJob(JobHandle):
                 self._status = transition(self._status, JobStatus.CANCELLED)
         deadline = time.monotonic() + _CANCEL_SECONDS
         while self._thread.is_alive() and time.monotonic() < deadline:
-            if not self._commits:
-                self._session.sparkContext.cancelJobGroup(self.job_id)
+            # A Spark that is gone runs nothing.
+            with contextlib.suppress(Exception):
+                if not self._commits:
+                    self._session.sparkContext.cancelJobGroup(self.job_id)
             self._thread.join(0.2)
 
     def _poll(self, seconds: float) -> list[tuple[int, Batch]]:

@@ -21,6 +21,9 @@ _LOST: Final = (
     "Master removed our application",
     "Python worker exited unexpectedly",
 )
+_NO_ANSWER: Final = ("Py4JError", "Py4JNetworkError")
+"""What py4j raises where the JVM behind it is gone; an error in Java has a class of its own."""
+_STOPPED: Final = ("SparkContext was shut down", "stopped SparkContext")
 _MOST_OF_SPARK: Final = 2_000
 
 
@@ -47,9 +50,13 @@ def stage_error(error: BaseException, task: str, subtask: int, secret: str) -> S
 
 
 def is_of_stage(raised: BaseException, secret: str) -> bool:
-    """Whether Spark failed with what a stage of the job has raised, or because it lost a process."""
+    """Whether Spark failed with what a stage of the job has raised, or because it lost a process, or is gone itself."""
     text = str(raised)
-    return f"<<penstock-error {secret} " in text or any(sign in text for sign in _LOST)
+    return f"<<penstock-error {secret} " in text or any(sign in text for sign in _LOST) or _is_gone(raised)
+
+
+def _is_gone(raised: BaseException) -> bool:
+    return type(raised).__name__ in _NO_ANSWER or any(sign in str(raised) for sign in _STOPPED)
 
 
 def in_short(raised: BaseException) -> str:
@@ -77,6 +84,12 @@ def job_error(raised: BaseException, secret: str) -> PenstockError:
         return WorkerLostError(
             f"a process of Spark was lost more often than it tries again, perhaps for want of memory; raise memory= of "
             f"SparkOptions, leave more beside it for Python, or raise parallelism, for smaller parts ({short})"
+        )
+    if _is_gone(raised):
+        return WorkerLostError(
+            "the Spark of this process has ended while the job ran: its JVM or its application master died, perhaps "
+            "for want of memory on the node of the driver, or somebody has stopped it; call penstock.stop_spark(), and "
+            f"the next batch job starts another one ({short})"
         )
     return PenstockError(f"Spark ended the job: {type(raised).__name__}: {short}")
 

@@ -58,16 +58,20 @@ def check_dealt(graph: PhysicalGraph, dealt: Dealt) -> None:
 
 
 def stage_progress(context: SparkContext, job_group: str) -> Sequence[StageProgress]:
-    """How far the stages of a group of Spark's jobs have come, in order; none before it has begun.
+    """How far the stages of a group of Spark's jobs have come, in order; none before it begins, or of a dead Spark.
 
     Args:
         context: Spark's.
         job_group: the id of the job.
     """
-    tracker = context.statusTracker()
-    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_group)]
-    numbers = sorted({stage for job in jobs if job is not None for stage in job.stageIds})
-    return progress_of(info for number in numbers if (info := tracker.getStageInfo(number)))
+    try:
+        tracker = context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(job_group)]
+        numbers = sorted({stage for job in jobs if job is not None for stage in job.stageIds})
+        return progress_of(info for number in numbers if (info := tracker.getStageInfo(number)))
+    except Exception:
+        # Who looks at the job is told by the job itself that Spark has ended.
+        return ()
 
 
 def progress_of(stages: Iterable[SparkStageInfo]) -> Sequence[StageProgress]:

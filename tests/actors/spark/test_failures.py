@@ -6,8 +6,9 @@ import base64
 import pickle
 
 import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
 
-from penstock.actors.spark.failures import job_error, stage_error
+from penstock.actors.spark.failures import is_of_stage, job_error, stage_error
 from penstock.engine.errors import PenstockError, RecordError, SubtaskError, UserCodeError, WorkerLostError
 
 SECRET = "5ec2e7"
@@ -63,6 +64,23 @@ def test_what_spark_says_itself_is_told_without_javas_frames() -> None:
 
 def test_a_lost_executor_is_named_as_such() -> None:
     assert isinstance(job_error(RuntimeError("ExecutorLostFailure (executor 3 exited)"), SECRET), WorkerLostError)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        Py4JError("An error occurred while calling o42.collectToPython"),
+        Py4JNetworkError("Answer from Java side is empty"),
+        RuntimeError("SparkException: Job 3 cancelled because SparkContext was shut down\n\tat a.B.c(B.java:1)"),
+    ],
+)
+def test_spark_that_ends_during_a_job_is_told_with_what_to_do(raised: Exception) -> None:
+    came = job_error(raised, SECRET)
+    assert isinstance(came, WorkerLostError)
+    assert "its JVM or its application master died" in str(came)
+    assert "stop_spark()" in str(came)
+    # Nothing would come of the job's running again by the engine's own operators.
+    assert is_of_stage(raised, SECRET)
 
 
 class Opened:
