@@ -1,6 +1,7 @@
 """Random programs of the public API, compared with plain Python wherever programs run: `programs` has what they are of.
 
-Every verb and kind of windows is in them but these, which are compared with what they must give elsewhere:
+Every verb and kind of windows is in them, columns of most types, patterns, and queries of SQL whose rows stay or
+change; but not these, which are compared with what they must give elsewhere:
 
 - `iterate`, which batch mode refuses: tests/engine/api/test_iterations.py, tests/actors/test_iterations.py.
 - What goes by the clock, in one mode alone: windows and timers of processing time, ingestion time
@@ -12,6 +13,9 @@ Every verb and kind of windows is in them but these, which are compared with wha
   test_window_custom.py in tests/engine/operators/windows, tests/engine/windows/test_triggers.py and test_evictors.py),
   which rows are in a count window (only how many are compared here).
 - State of subtasks: tests/engine/state/test_operator_state.py, tests/engine/operators/functions/test_process.py.
+- Of patterns, strategies that skip matches, and time-outs: tests/engine/operators/matching. Of SQL, statements other
+  than queries, and joins with versions: tests/tables.
+- Compiled functions, which run as plain Python in batches as small as these: tests/engine/compiled.
 - Expressions one by one: tests/engine/test_expressions.py, tests/actors/spark/test_native.py. Types to sort by:
   tests/engine/test_ordering.py, tests/actors/spark/test_sorting.py.
 - Sources and sinks other than collections, Parquet, `collect` and files: tests/connectors,

@@ -11,12 +11,11 @@ import penstock as ps
 from penstock import DataStream, WatermarkStrategy
 from tests.engine.test_ordering import sorted_rows
 from tests.parity.ends import End, Read, collected, read_files
-from tests.parity.rows import Row, Rows, schema_of
+from tests.parity.rows import Row, Rows, is_nested, keeps_type, schema_of
 from tests.parity.verbs import Verb
-from tests.parity.windows import AGGREGATES, NORMAL, aggregates, group_rows, random_keys
+from tests.parity.windows import NORMAL, aggregates, group_rows, random_keys, some_aggregates
 
 _COLUMNS = ("k", "j", "v", "f", "x", "t")
-_BY_TIME = ("since", "until")
 
 
 def _of_group(row: Row) -> Row:
@@ -33,10 +32,10 @@ def _of_group(row: Row) -> Row:
 
 def grouped(random: Random, kind: str) -> Verb:
     """One row a key, whose event time is the largest of its rows."""
-    keys, by_expression = random_keys(random, kind), random.random() < 0.5
+    keys, by_expression = random_keys(random, kind), random.random() < 0.5 and keeps_type(kind)
 
     def build(stream: DataStream) -> Sequence[DataStream]:
-        groups = stream.group_by(*keys).aggregate(**aggregates(NORMAL), t=ps.max("t"))
+        groups = stream.group_by(*keys).aggregate(**aggregates(NORMAL, kind), t=ps.max("t"))
         if not by_expression:
             return [groups.map(_of_group, returns=schema_of(kind))]
         key = "k" if "k" in keys else ps.lit("g")
@@ -49,10 +48,11 @@ def grouped(random: Random, kind: str) -> Verb:
 
 
 class _Order:
-    """An order by some columns, at random."""
+    """An order by so many columns at random, or by all that have one."""
 
-    def __init__(self, random: Random, columns: int) -> None:
-        self.columns = random.sample(_COLUMNS, columns)
+    def __init__(self, random: Random, kind: str, columns: int | None = None) -> None:
+        known = [name for name in _COLUMNS if name != "x" or not is_nested(kind)]
+        self.columns = random.sample(known, columns or len(known))
         self.descending = [random.random() < 0.5 for _ in self.columns]
         self.text = ", ".join(
             f"{column} descending" if down else column
@@ -87,7 +87,7 @@ class Numbered(ps.ProcessFunction):
 
 def numbered(random: Random, kind: str) -> Verb:
     """All rows with their places in an order by all columns, where only equal rows may come in any; in event time."""
-    order = _Order(random, len(_COLUMNS))
+    order = _Order(random, kind)
 
     def build(stream: DataStream) -> Sequence[DataStream]:
         ordered = order.sort(stream).set_parallelism(1)
@@ -105,12 +105,11 @@ def numbered(random: Random, kind: str) -> Verb:
 def groups(random: Random, kind: str) -> End:
     """Final aggregates, also of rows that have no event time."""
     keys, is_timed = random_keys(random, kind), random.random() < 0.7
-    known = sorted(name for name in AGGREGATES if is_timed or name not in _BY_TIME)
-    names = sorted(random.sample(known, random.randint(1, 8)))
+    names = some_aggregates(random, kind, is_timed)
 
     def verb(stream: DataStream) -> DataStream:
         rows = stream if is_timed else stream.sort("j")
-        return rows.group_by(*keys).aggregate(**aggregates(names))
+        return rows.group_by(*keys).aggregate(**aggregates(names, kind))
 
     return collected(
         f"{'' if is_timed else 'sort, '}group_by {keys}: {', '.join(names)}",
@@ -121,7 +120,7 @@ def groups(random: Random, kind: str) -> End:
 
 def in_order(random: Random, kind: str) -> End:
     """All rows in order, for the client or in files, also with operators behind the sort that keep it."""
-    order = _Order(random, random.randint(1, 3))
+    order = _Order(random, kind, random.randint(1, 3))
     behind, verb = random.choice(
         [
             ("", lambda rows: rows),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock import DataStream
-from tests.parity.rows import Rows, places, texts
+from tests.parity.rows import Rows, can_be_key, places, texts
 from tests.parity.windows import (
-    AGGREGATES,
     added,
     aggregates,
     as_one,
@@ -23,6 +22,7 @@ from tests.parity.windows import (
     group_rows,
     random_keys,
     random_windows,
+    some_aggregates,
     window_rows,
     windowed,
 )
@@ -42,13 +42,17 @@ class End:
         keys: in streaming mode only the last row of each of these keys counts; None: all rows do.
         order: rows must come in the order of these columns; those that are equal in them, and all rows if there are
             none, come in any.
+        settle: what is looked at of the rows; None: all of them.
+        takes_env: whether `build` takes the environment before the stream.
     """
 
     text: str
-    build: Callable[[DataStream, Path], Read]
+    build: Callable[..., Read]
     model: Callable[[Rows], Rows]
     keys: tuple[str, ...] | None = None
     order: tuple[str, ...] = ()
+    settle: Callable[[Iterable[Mapping[str, Any]]], Rows] | None = None
+    takes_env: bool = False
 
     def final(self, rows: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
         """Of the rows of a streaming job those that batch mode gives."""
@@ -58,7 +62,7 @@ class End:
 
     def texts(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
         """What is compared of these rows."""
-        given = list(rows)
+        given = list(rows) if self.settle is None else self.settle(rows)
         return [*texts(given), *(places(given, self.order) if self.order else [])]
 
 
@@ -90,17 +94,13 @@ def read_files(folder: Path) -> Rows:
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
-def _some(random: Random) -> Sequence[str]:
-    return sorted(random.sample(sorted(AGGREGATES), random.randint(1, 8)))
-
-
 def windows(random: Random, kind: str) -> End:
     """Windows with any aggregates."""
-    windows, names = random_windows(random), _some(random)
+    windows, names = random_windows(random), some_aggregates(random, kind)
     keys = random.choice([(), random_keys(random, kind), random_keys(random, kind)])
     return collected(
         f"{windows.text} by {keys}: {', '.join(names)}",
-        lambda stream: windowed(stream, keys, windows).aggregate(**aggregates(names)),
+        lambda stream: windowed(stream, keys, windows).aggregate(**aggregates(names, kind)),
         lambda rows: window_rows(windows, keys, names, rows),
     )
 
@@ -120,10 +120,10 @@ def reduced_windows(random: Random, kind: str) -> End:
 
 def running(random: Random, kind: str) -> End:
     """Running aggregates, of which batch mode gives the last ones."""
-    keys, names = random_keys(random, kind), _some(random)
+    keys, names = random_keys(random, kind), some_aggregates(random, kind)
     return collected(
         f"running by {keys}: {', '.join(names)}",
-        lambda stream: stream.key_by(*keys).aggregate(**aggregates(names)),
+        lambda stream: stream.key_by(*keys).aggregate(**aggregates(names, kind)),
         lambda rows: group_rows(rows, keys, names),
         keys=keys,
     )
@@ -131,7 +131,7 @@ def running(random: Random, kind: str) -> End:
 
 def reduced(random: Random, kind: str) -> End:
     """A running reduction."""
-    keys = random.choice([("k",), ("k", "x")]) if not kind.startswith("float") else ("k",)
+    keys = random.choice([("k",), ("k", "x")]) if can_be_key(kind) else ("k",)
     # The key columns must stay: a reduced row has the least `k` and the largest `x`, which are those of its key.
     return collected(
         f"reduce by {keys}",
@@ -143,10 +143,10 @@ def reduced(random: Random, kind: str) -> End:
 
 def everything(random: Random, kind: str) -> End:
     """A global window, which fires when there are no more rows."""
-    keys, names = random_keys(random, kind), _some(random)
+    keys, names = random_keys(random, kind), some_aggregates(random, kind)
     return collected(
         f"global window by {keys}: {', '.join(names)}",
-        lambda stream: global_stream(stream.key_by(*keys), names),
+        lambda stream: global_stream(stream.key_by(*keys), names, kind),
         lambda rows: group_rows(rows, keys, names),
     )
 

@@ -29,10 +29,13 @@ def _in_order(rows: Rows) -> Rows:
 
 
 class Ranked(ps.KeyedProcessFunction):
-    """Numbers the rows of each key in the order of their times, each when a timer says that no earlier one can come."""
+    """Numbers the rows of each key in the order of their times, each when a timer says that no earlier one can come.
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    With a tag, those with even numbers go aside.
+    """
+
+    def __init__(self, kind: str, even: ps.OutputTag | None) -> None:
+        self.kind, self.even = kind, even
 
     def open(self, context: Any) -> None:
         self.rows = context.get_list_state(ps.ListStateDescriptor("rows", _struct(self.kind)))
@@ -46,20 +49,30 @@ class Ranked(ps.KeyedProcessFunction):
         rows = list(self.rows.get())
         for row in _in_order([row for row in rows if row["t"] == timestamp]):
             self.rank.update(self.rank.value() + 1)
-            yield {**row, "j": self.rank.value()}
+            ranked = {**row, "j": self.rank.value()}
+            if self.even is not None and ranked["j"] % 2 == 0:
+                ctx.output(self.even, ranked)
+            else:
+                yield ranked
         self.rows.update([row for row in rows if row["t"] != timestamp])
 
 
 def ranked(random: Random, kind: str) -> Verb:
     """Rows numbered in order of time."""
     keys = random_keys(random, kind)
+    even = random.choice([None, ps.OutputTag("even", schema_of(kind))])
+
+    def build(stream: DataStream) -> Sequence[DataStream]:
+        rows = stream.key_by(*keys).process(Ranked(kind, even), returns=schema_of(kind))
+        return [rows] if even is None else [rows, rows.get_side_output(even)]
 
     def model(rows: Rows) -> Sequence[Rows]:
-        return [
-            [{**row, "j": number} for of in by_key(rows, keys).values() for number, row in enumerate(_in_order(of), 1)]
+        given = [
+            {**row, "j": number} for of in by_key(rows, keys).values() for number, row in enumerate(_in_order(of), 1)
         ]
+        return [given] if even is None else [[row for row in given if row["j"] % 2 == odd] for odd in (1, 0)]
 
-    return Verb(f"rank by {keys}", lambda s: [s.key_by(*keys).process(Ranked(kind), returns=schema_of(kind))], model)
+    return Verb(f"rank by {keys}{'' if even is None else ', even ones to a side output'}", build, model)
 
 
 class Buckets(ps.KeyedProcessFunction):

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from penstock import DataStream, tumbling
+from penstock import DataStream
 from tests.parity.rows import Row, Rows, milliseconds, schema_of
 from tests.parity.verbs import Verb
 from tests.parity.windows import (
+    MOMENTS,
     NORMAL,
     Windows,
     aggregates,
@@ -79,9 +80,11 @@ def interval_join(random: Random, kind: str) -> Verb:
     """Pairs that are near in time."""
     keys = random_keys(random, kind)
     lower, upper = random.choice([(-100, 100), (0, 0), (5, 700), (-300, -1)])
+    bounds = random.choice(["[]", "[)", "(]", "()"]) if lower < upper else "[]"
+    first, last = lower + (bounds[0] == "("), upper - (bounds[1] == ")")
 
     def build(left: DataStream, right: DataStream) -> Sequence[DataStream]:
-        joined = left.key_by(*keys).interval_join(right.key_by(*keys), f"{lower}ms", f"{upper}ms")
+        joined = left.key_by(*keys).interval_join(right.key_by(*keys), f"{lower}ms", f"{upper}ms", bounds=bounds)
         return [joined.map(_pair, returns=schema_of(kind))]
 
     def model(left: Rows, right: Rows) -> Sequence[Rows]:
@@ -92,26 +95,25 @@ def interval_join(random: Random, kind: str) -> Verb:
                 for key, ones in by_key(left, keys).items()
                 for one in ones
                 for other in others.get(key, [])
-                if one["t"] + lower <= other["t"] <= one["t"] + upper
+                if one["t"] + first <= other["t"] <= one["t"] + last
             ]
         ]
 
-    return Verb(f"interval_join {lower}ms to {upper}ms by {keys}", build, model, inputs=2)
+    return Verb(f"interval_join {bounds[0]}{lower}ms to {upper}ms{bounds[1]} by {keys}", build, model, inputs=2)
 
 
 def temporal_join(random: Random, kind: str) -> Verb:
     """Each row with the version of its key at its time: windows of a millisecond give one at most for each time."""
     how: Any = random.choice(["inner", "left"])
-    moments = Windows("1ms", lambda: tumbling("1ms"), lambda time: iter([(time, time + 1)]))
 
     def build(left: DataStream, right: DataStream) -> Sequence[DataStream]:
-        versions = right.key_by("k").window(moments.make()).aggregate(**aggregates(NORMAL))
+        versions = right.key_by("k").window(MOMENTS.make()).aggregate(**aggregates(NORMAL, kind))
         normal = versions.map(normal_row, returns=schema_of(kind))
         joined = left.key_by("k").temporal_join(normal.key_by("k"), how=how)
         return [joined.map(_of_left, returns=schema_of(kind))]
 
     def model(left: Rows, right: Rows) -> Sequence[Rows]:
-        versions = by_key([normal_row(row) for row in window_rows(moments, ["k"], NORMAL, right)], ["k"])
+        versions = by_key([normal_row(row) for row in window_rows(MOMENTS, ["k"], NORMAL, right)], ["k"])
         given = []
         for row in left:
             valid = [one for one in versions.get((row["k"],), []) if one["t"] <= row["t"]]

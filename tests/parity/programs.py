@@ -16,14 +16,14 @@ from typing import Any, Final, Literal
 import pyarrow.parquet as pq
 
 from penstock import DataStream, StreamEnvironment, WatermarkStrategy
-from tests.parity import bounded, ends, functions, joins, verbs, windows
+from tests.parity import bounded, ends, functions, joins, patterns, queries, verbs, windows
 from tests.parity.ends import End, Read
 from tests.parity.rows import KINDS, Rows, disorder, random_rows, schema_of, table_of
 from tests.parity.verbs import Verb
 
 _MOST_ROWS: Final = 300
-_VERBS: Final[Mapping[Callable[[Random, str], Verb], int]] = {
-    verbs.row_wise: 14,
+_VERBS: Final[Mapping[Callable[[Random, str], Verb | None], int]] = {
+    verbs.row_wise: 16,
     verbs.split: 2,
     verbs.union: 2,
     verbs.connected: 1,
@@ -44,6 +44,10 @@ _VERBS: Final[Mapping[Callable[[Random, str], Verb], int]] = {
     joins.co_group: 1,
     bounded.grouped: 2,
     bounded.numbered: 1,
+    patterns.matched: 2,
+    queries.selected: 1,
+    queries.windowed: 3,
+    queries.over: 1,
 }
 _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.rows: 4,
@@ -55,6 +59,9 @@ _ENDS: Final[Mapping[Callable[[Random, str], End], int]] = {
     ends.counted: 1,
     bounded.groups: 2,
     bounded.in_order: 2,
+    queries.queried: 2,
+    queries.near: 1,
+    queries.recognized: 1,
 }
 
 Part = Literal["all", "history", "live"]
@@ -97,7 +104,8 @@ class Source:
                 )
             times = [row["t"] for row in self.rows]
             # Files are read in any order, side by side.
-            stream, bound = env.from_files(str(folder), format="parquet"), max(times) - min(times)
+            bound = max(times, default=0) - min(times, default=0)
+            stream = env.from_files(str(folder), format="parquet")
         if self.is_silent:
             return stream.assign_timestamps("t", WatermarkStrategy.no_watermarks())
         return stream.assign_timestamps("t", WatermarkStrategy.for_bounded_out_of_orderness(f"{bound}ms"))
@@ -143,8 +151,11 @@ class Program:
         """Put it into an environment, to read a part of the rows; how to read each end. Its files are in `folder`."""
         streams = [source.build(env, folder / f"in-{number}", part) for number, source in enumerate(self.sources)]
         for step in self.steps:
-            streams += step.verb.build(*(streams[read] for read in step.reads))
-        return [end.build(streams[read], folder / f"out-{number}") for number, (end, read) in enumerate(self.ends)]
+            streams += step.verb.build(*_env(step.verb, env), *(streams[read] for read in step.reads))
+        return [
+            end.build(*_env(end, env), streams[read], folder / f"out-{number}")
+            for number, (end, read) in enumerate(self.ends)
+        ]
 
     def given(self, results: Sequence[Rows], has_updates: bool) -> list[list[str]]:
         """The rows that came out at each end, as they are compared with `expected`.
@@ -155,6 +166,11 @@ class Program:
         """
         pairs = zip(self.ends, results, strict=True)
         return [end.texts(end.final(rows) if has_updates else rows) for (end, _), rows in pairs]
+
+
+def _env(one: Verb | End, env: StreamEnvironment) -> Sequence[StreamEnvironment]:
+    """What it takes before the streams."""
+    return [env] if one.takes_env else []
 
 
 class _Maker:
@@ -188,9 +204,10 @@ class _Maker:
         files, row_group = random.choice([0, 1, 2]), random.choice([3, 1_000_000])
         if self._is_plain:
             files = max(files, 1)
-        self._program.sources.append(
-            Source(rows, self._kind, files if rows else 0, row_group, is_silent=random.random() < 0.1)
-        )
+        if self._kind == "timestamp[s]":
+            # Parquet has no seconds.
+            files = 0
+        self._program.sources.append(Source(rows, self._kind, files, row_group, is_silent=random.random() < 0.1))
         self._unread.add(len(self._streams))
         self._streams.append(rows)
 
@@ -211,10 +228,12 @@ class _Maker:
         self._streams += given
 
     def _chosen(self, weights: Mapping[Any, int]) -> Any:
-        """A verb or an end; in plain programs one that Spark knows."""
+        """A verb or an end that takes the type of `x`; in plain programs one that Spark knows."""
         while True:
             make = self._random.choices(list(weights), list(weights.values()))[0]
             made = make(self._random, self._kind)
+            if made is None:
+                continue
             if not self._is_plain or (_OF_SPARK.match(made.text) and not _NOT_OF_SPARK.search(made.text)):
                 return made
 

@@ -24,12 +24,14 @@ class Verb:
         build: from the streams that it reads to those that it gives.
         model: the same for lists of rows.
         inputs: how many streams it reads.
+        takes_env: whether `build` takes the environment before them.
     """
 
     text: str
     build: Callable[..., Sequence[DataStream]]
     model: Callable[..., Sequence[Rows]]
     inputs: int = 1
+    takes_env: bool = False
 
 
 def by_row(text: str, build: Callable[[DataStream], DataStream], model: Callable[[Row], Iterable[Row]]) -> Verb:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,20 @@ import pyarrow as pa
 import penstock as ps
 from penstock import DataStream, KeyedStream, WindowedStream, col
 from penstock.engine.schemas import parse_schema
-from tests.parity.rows import KEYS, Row, Rows, milliseconds, schema_of
+from tests.parity.rows import (
+    KEYS,
+    Row,
+    Rows,
+    can_be_key,
+    has_extremes,
+    is_nested,
+    keeps_type,
+    known,
+    known_numbers,
+    largest,
+    milliseconds,
+    schema_of,
+)
 from tests.parity.verbs import Verb
 
 Values = Sequence[Any]
@@ -141,9 +153,30 @@ def random_windows(random: Random, joinable: bool = False) -> Windows:
             return windows
 
 
+MOMENTS: Final = Windows("1ms", lambda: ps.tumbling("1ms"), lambda time: iter([(time, time + 1)]))
+"""Windows that make one row of those of one time."""
+
+
+def random_sql_windows(random: Random) -> tuple[str, Windows]:
+    """The call of a table-valued function over `this` by `ts`, and the windows that it makes."""
+    size, step = random.choice([(1000, 250), (100, 20)])
+    of, long, short = (
+        "TABLE this, DESCRIPTOR(ts)",
+        f"INTERVAL '{size / 1000}' SECOND",
+        f"INTERVAL '{step / 1000}' SECOND",
+    )
+    windows = {
+        f"TUMBLE({of}, {long})": replace(MOMENTS, bounds=_sliding(size, size, 0)),
+        f"HOP({of}, {short}, {long})": replace(MOMENTS, bounds=_sliding(size, step, 0)),
+        f"CUMULATE({of}, {short}, {long})": replace(MOMENTS, bounds=_cumulative(size, step)),
+        f"SESSION({of}, {short})": replace(MOMENTS, bounds=None, gap=step),
+    }
+    return random.choice(list(windows.items()))
+
+
 def random_keys(random: Random, kind: str) -> tuple[str, ...]:
     """By what to bring rows together."""
-    return random.choice([keys for keys in KEYS if keys != ("x",) or not kind.startswith("float")])
+    return random.choice([keys for keys in KEYS if keys != ("x",) or can_be_key(kind)])
 
 
 def by_key(rows: Rows, keys: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
@@ -157,40 +190,39 @@ def by_key(rows: Rows, keys: Sequence[str]) -> dict[tuple[Any, ...], Rows]:
 # Aggregates
 
 
-def _known(values: Values) -> list[Any]:
-    return [value for value in values if value is not None]
-
-
-def _numbers(values: Values) -> list[Any]:
-    return [value for value in _known(values) if not (isinstance(value, float) and math.isnan(value))]
-
-
 def _total(values: Values) -> Any:
-    return sum(_known(values)) if _known(values) else None
+    return sum(known(values)) if known(values) else None
 
 
 def _mean(values: Values) -> Any:
-    return sum(_known(values)) / len(_known(values)) if _known(values) else None
+    return sum(known(values)) / len(known(values)) if known(values) else None
 
 
 def _spread(values: Values) -> Any:
-    return statistics.stdev(_known(values)) if len(_known(values)) > 1 else None
+    return statistics.stdev(known(values)) if len(known(values)) > 1 else None
+
+
+def _sorts(values: Values) -> int:
+    """How many different values there are; of floats, both zeros are one."""
+    return len({repr(value + 0.0 if isinstance(value, float) else value) for value in known(values)})
 
 
 AGGREGATES: Final[Mapping[str, tuple[Callable[[], Any], str, Callable[[Values], Any]]]] = {
     "n": (lambda: ps.count(), "j", len),
-    "values": (lambda: ps.count("v"), "v", lambda values: len(_known(values))),
+    "values": (lambda: ps.count("v"), "v", lambda values: len(known(values))),
     "total": (lambda: ps.sum("v"), "v", _total),
     "floats": (lambda: ps.sum("f"), "f", _total),
-    "least": (lambda: ps.min("f"), "f", lambda values: min(_numbers(values), default=None)),
-    "most": (lambda: ps.max("x"), "x", max),
-    "low": (lambda: ps.min("x"), "x", min),
-    "top": (lambda: ps.max("v"), "v", lambda values: max(_known(values), default=None)),
+    "least": (lambda: ps.min("f"), "f", lambda values: min(known_numbers(values), default=None)),
+    "most": (lambda: ps.max("x"), "x", largest),
+    "low": (lambda: ps.min("x"), "x", lambda values: min(known_numbers(values), default=None)),
+    "amount": (lambda: ps.sum("x"), "x", _total),
+    "sorts": (lambda: ps.count_distinct("x"), "x", _sorts),
+    "top": (lambda: ps.max("v"), "v", lambda values: max(known(values), default=None)),
     "mean": (lambda: ps.mean("v"), "v", _mean),
     "spread": (lambda: ps.stddev("v"), "v", _spread),
-    "kinds": (lambda: ps.count_distinct("v"), "v", lambda values: len(set(_known(values)))),
+    "kinds": (lambda: ps.count_distinct("v"), "v", lambda values: len(set(known(values)))),
     "names": (lambda: ps.count_distinct("k"), "k", lambda values: len(set(values))),
-    "list": (lambda: ps.collect_list("x"), "x", list),
+    "list": (lambda: ps.collect_list("x"), "x", known),
     "since": (lambda: ps.first("t"), "t", min),
     "until": (lambda: ps.last("t"), "t", max),
 }
@@ -199,9 +231,22 @@ NORMAL: Final = ("n", "total", "least", "most")
 """Those that columns of a stream are made of."""
 
 
-def aggregates(names: Sequence[str]) -> dict[str, Any]:
-    """The aggregates of these results."""
-    return {name: AGGREGATES[name][0]() for name in names}
+def aggregates(names: Sequence[str], kind: str) -> dict[str, Any]:
+    """The aggregates of these results, for a program whose `x` is of that type."""
+    made = {name: AGGREGATES[name][0]() for name in names}
+    return made if "most" not in made or has_extremes(kind) else {**made, "most": ps.last("x")}
+
+
+def some_aggregates(random: Random, kind: str, is_timed: bool = True) -> Sequence[str]:
+    """The names of some results that there can be of rows whose `x` is of that type."""
+    not_of = {"amount"} if not kind.startswith("decimal") else set()
+    if not has_extremes(kind):
+        not_of |= {"low"} if is_timed else {"low", "most"}
+    if is_nested(kind):
+        not_of |= {"sorts"}
+    if not is_timed:
+        not_of |= {"since", "until"}
+    return sorted(random.sample(sorted(AGGREGATES.keys() - not_of), random.randint(1, 8)))
 
 
 def aggregated(names: Sequence[str], rows: Rows) -> Row:
@@ -271,10 +316,12 @@ def _normal(results: DataStream, keys: Sequence[str], kind: str, by_expression: 
 def window_aggregate(random: Random, kind: str) -> Verb:
     """Windows with aggregates."""
     windows, keys = random_windows(random), random.choice([(), random_keys(random, kind), random_keys(random, kind)])
-    by_expression = random.random() < 0.5
+    by_expression = random.random() < 0.5 and keeps_type(kind)
 
     def build(stream: DataStream) -> Sequence[DataStream]:
-        return [_normal(windowed(stream, keys, windows).aggregate(**aggregates(NORMAL)), keys, kind, by_expression)]
+        return [
+            _normal(windowed(stream, keys, windows).aggregate(**aggregates(NORMAL, kind)), keys, kind, by_expression)
+        ]
 
     return Verb(
         f"{windows.text} by {keys}, {'select' if by_expression else 'map'}",
@@ -286,10 +333,10 @@ def window_aggregate(random: Random, kind: str) -> Verb:
 def windows_of_windows(random: Random, kind: str) -> Verb:
     """Windows over the results of windows, with nothing between them."""
     first, second, keys = random_windows(random), random_windows(random), random_keys(random, kind)
-    later = {"total": ps.sum, "least": ps.min, "most": ps.max, "n": ps.sum}
+    later = {"total": ps.sum, "least": ps.min, "most": ps.max if has_extremes(kind) else ps.last, "n": ps.sum}
 
     def build(stream: DataStream) -> Sequence[DataStream]:
-        parts = windowed(stream, keys, first).aggregate(**aggregates(NORMAL))
+        parts = windowed(stream, keys, first).aggregate(**aggregates(NORMAL, kind))
         if "dynamic" not in second.text:
             parts = parts.select(*keys, **{name: name for name in NORMAL})
         whole = windowed(parts, keys, second).aggregate(**{name: make(name) for name, make in later.items()})
@@ -305,8 +352,8 @@ def windows_of_windows(random: Random, kind: str) -> Verb:
                         "window_end": end,
                         "n": sum(part["n"] for part in members),
                         "total": _total([part["total"] for part in members]),
-                        "least": min(_numbers([part["least"] for part in members]), default=None),
-                        "most": max(part["most"] for part in members),
+                        "least": min(known_numbers([part["least"] for part in members]), default=None),
+                        "most": largest([part["most"] for part in members]),
                     }
                 )
                 for group, of_key in by_key(parts, keys).items()
@@ -315,6 +362,10 @@ def windows_of_windows(random: Random, kind: str) -> Verb:
         ]
 
     return Verb(f"{first.text}, then {second.text} by {keys}", build, model)
+
+
+LATE: Final = ps.OutputTag("late")
+"""Nothing comes there, as no row is late."""
 
 
 class Report(ps.ProcessWindowFunction):
@@ -330,8 +381,8 @@ def summed(rows: Rows) -> Row:
         "k": min(row["k"] for row in rows),
         "j": sum(row["j"] for row in rows),
         "v": _total([row["v"] for row in rows]),
-        "f": min(_numbers([row["f"] for row in rows]), default=None),
-        "x": max(row["x"] for row in rows),
+        "f": min(known_numbers([row["f"] for row in rows]), default=None),
+        "x": largest([row["x"] for row in rows]),
     }
 
 
@@ -351,19 +402,24 @@ def as_one(rows: Rows) -> Row:
 def window_function(random: Random, kind: str) -> Verb:
     """A function over all rows of each window, or a reduction."""
     windows, keys = random_windows(random), random_keys(random, kind)
-    span = random.choice([None, None, 60, 300])
+    span, with_late = random.choice([None, None, 60, 300]), random.random() < 0.3
 
     def build(stream: DataStream) -> Sequence[DataStream]:
         made = windowed(stream, keys, windows)
         some = made if span is None else made.evictor(ps.TimeEvictor(f"{span}ms"))
-        return [some.process(Report(), returns=schema_of(kind))]
+        if not with_late:
+            return [some.process(Report(), returns=schema_of(kind))]
+        reports = some.side_output_late_data(LATE).process(Report(), returns=schema_of(kind))
+        return [reports, reports.get_side_output(LATE)]
 
     def model(rows: Rows) -> Sequence[Rows]:
         divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
-        return [[{**summed(_latest(members, span)), "t": end - 1} for _, end, members in divided]]
+        reports = [{**summed(_latest(members, span)), "t": end - 1} for _, end, members in divided]
+        return [reports, []] if with_late else [reports]
 
     evicted = "" if span is None else f"the last {span}ms of "
-    return Verb(f"function over {evicted}{windows.text} by {keys}", build, model)
+    late = ", late rows to a side output" if with_late else ""
+    return Verb(f"function over {evicted}{windows.text} by {keys}{late}", build, model)
 
 
 def _latest(rows: Rows, span: int | None) -> Rows:
@@ -396,26 +452,40 @@ class Ended(ps.ProcessWindowFunction):
         yield {**row, "t": context.window.end - 1}
 
 
+class Named(ps.ProcessWindowFunction):
+    """The results of named aggregates, at the window's end."""
+
+    def process(self, key: Any, context: Any, elements: list[Row]) -> Any:
+        (row,) = elements
+        yield {**normal_row({**row, "window_end": context.window.end}), "k": "w"}
+
+
+def _named(rows: Rows) -> Row:
+    return {**normal_row({**aggregated(NORMAL, rows), "window_end": 0}), "k": "w"}
+
+
 def window_fold(random: Random, kind: str) -> Verb:
-    """Windows whose rows are made one as they come, by an `AggregateFunction` or by `reduce`, and then a function."""
-    windows, keys, verb = random_windows(random), random_keys(random, kind), random.choice(["aggregate", "reduce"])
-    schema = schema_of(kind)
+    """Windows whose rows are made one as they come, in one of the ways that there are, and then a function."""
+    windows, keys = random_windows(random), random_keys(random, kind)
+    verb, schema = random.choice(["aggregate", "reduce", "named"]), schema_of(kind)
 
     def build(stream: DataStream) -> Sequence[DataStream]:
         made = windowed(stream, keys, windows)
         if verb == "reduce":
             return [made.reduce(added, process=Ended(), returns=schema)]
+        if verb == "named":
+            return [made.aggregate(**aggregates(NORMAL, kind), process=Named(), returns=schema)]
         kept = pa.list_(pa.struct(list(parse_schema(schema, "accumulator"))))
         return [made.aggregate(Folded(), accumulator=kept, process=Ended(), returns=schema)]
 
     def model(rows: Rows) -> Sequence[Rows]:
         divided = (window for of_key in by_key(rows, keys).values() for window in windows.divide(of_key))
-        made = as_one if verb == "reduce" else summed
+        made = {"aggregate": summed, "reduce": as_one, "named": _named}[verb]
         return [[{**made(members), "t": end - 1} for _, end, members in divided]]
 
     return Verb(f"own {verb} over {windows.text} by {keys}", build, model)
 
 
-def global_stream(keyed: KeyedStream, names: Sequence[str]) -> DataStream:
+def global_stream(keyed: KeyedStream, names: Sequence[str], kind: str) -> DataStream:
     """Aggregates over all rows of each key, when there are no more."""
-    return keyed.window(ps.global_windows()).trigger(ps.EndOfTimeTrigger()).aggregate(**aggregates(names))
+    return keyed.window(ps.global_windows()).trigger(ps.EndOfTimeTrigger()).aggregate(**aggregates(names, kind))

@@ -14,9 +14,9 @@ pytestmark = on_spark
 LONG = pytest.mark.long("tests/parity runs random programs on the local runtime and in stages, test_operators.py verbs")
 
 # Those that have many kinds of verbs in few stages: a subtask on Ray, and a stage on Spark, takes a second.
-ON_RAY = (67, 114)
-ON_SPARK = (67, 80)
-MORE_ON_SPARK = (82, 108, 75, 169)
+ON_RAY = (178, 189)
+ON_SPARK = (198, 215)
+MORE_ON_SPARK = (154, 162, 187, 199)
 
 
 @pytest.mark.parametrize(
