@@ -35,6 +35,8 @@ from penstock.engine.schemas import plain_schema
 
 _STEP_SECONDS: Final = 0.008
 """A source with a rate gives its rows in steps of about this length: a batch for every row would cost too much."""
+_FEW_ROWS, _LONGEST_STEP_SECONDS = 8, 0.1
+"""A step of fewer rows takes longer, up to this, until there are so many: one row costs what eight cost."""
 _WHERE: Final = "datagen"
 _CHUNK_ROWS: Final = 16_384
 """So many values of a field are generated at once: what they are made of stays in the processor's cache."""
@@ -255,8 +257,8 @@ class DataGenSource(Source):
             array-like of the same length. It is called with at most 16,384 rows at a time, and once without
             rows when the source is built, for the type.
         rows: how many; None for a stream without end.
-        rate: rows per second by the clock, over all subtasks together, in steps of about 8 ms; None for as fast as
-            possible.
+        rate: rows per second by the clock, over all subtasks together, in steps of about 8 ms, or of up to 100 ms where
+            these have fewer than eight rows in a subtask, the first row at once; None for as fast as possible.
         seed: another seed gives other values.
 
     Raises:
@@ -356,6 +358,7 @@ class _DataGenReader(SourceReader):
         self._generator = generator
         self._clock = clock
         self._started: float | None = None
+        self._has_given = False
 
     def skip_to(self, row: int) -> None:
         """Resume at `row`, one of the split's."""
@@ -379,12 +382,14 @@ class _DataGenReader(SourceReader):
             count = min(count, due)
         batch = self._generator.batch(self._next, self._step, count)
         self._next += count * self._step
+        self._has_given = True
         return batch
 
     def _due(self, rate: float, wanted: int) -> int | Wait:
         """How many rows are due, or when enough of them are for a step of the clock (at the most `wanted`)."""
         now = self._clock.monotonic()
-        together = min(wanted, max(1, math.floor(rate * _STEP_SECONDS / self._step)))
+        few = min(_FEW_ROWS, math.floor(rate * _LONGEST_STEP_SECONDS / self._step)) if self._has_given else 1
+        together = min(wanted, max(1, few, math.floor(rate * _STEP_SECONDS / self._step)))
         if self._started is None:
             self._started = now
         # The very expression that is waited for decides, so that rounding never asks for a wait of no time.

@@ -59,7 +59,7 @@ class JobConfig:
     """
 
     max_parallelism: int = 128
-    buffer_timeout_ms: int = 50
+    buffer_timeout_ms: int = 100
     buffer_debloat_target_ms: int = 100
     max_batch_rows: int = 131_072
     max_batch_bytes: int = 8 * 1024 * 1024

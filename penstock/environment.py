@@ -110,7 +110,7 @@ class StreamEnvironment:
         parallelism: int | None = None,
         runtime: Runtime = "ray",
         max_parallelism: int = DEFAULTS.max_parallelism,
-        buffer_timeout: Duration = "50ms",
+        buffer_timeout: Duration = "100ms",
         buffer_debloat_target: Duration = "100ms",
         max_batch_rows: int = DEFAULTS.max_batch_rows,
         max_batch_bytes: int = DEFAULTS.max_batch_bytes,

@@ -64,7 +64,9 @@ class Options:
     megabytes: int = 200
     warm_processes: int = 0
 
-    def environment(self, batch_rows: int | None = None, buffer_timeout: str = "50ms") -> StreamEnvironment:
+    def environment(
+        self, batch_rows: int | None = None, buffer_timeout: str = f"{DEFAULTS.buffer_timeout_ms}ms"
+    ) -> StreamEnvironment:
         """A new environment for one job; where it has more slots than there are cores, they share them."""
         env = StreamEnvironment(
             parallelism=self.parallelism,

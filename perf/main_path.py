@@ -37,6 +37,8 @@ _CHECKPOINTED: Final = 90
 """Batches of the runs with checkpoints."""
 _SELDOM_MS, _OFTEN_MS = 1_000, 50
 """Between checkpoints in these."""
+_TIMEOUT: Final = "50ms"
+"""Of rows in buffers: no longer than between two checkpoints, or who waits for whom is another matter each time."""
 _WAITS: Final = LocalManager._wait.__code__
 _OF_WAITS: Final = "engine/local/interrupts.py"
 
@@ -74,7 +76,12 @@ def _profiled(batches: int, checkpoints: CheckpointConfig | None) -> Counter[Cod
             calls[frame.f_code] += 1
 
     env = StreamEnvironment(
-        runtime="local", parallelism=2, max_batch_rows=_BATCH_ROWS, checkpoints=checkpoints, clock=_CountingClock()
+        runtime="local",
+        parallelism=2,
+        max_batch_rows=_BATCH_ROWS,
+        buffer_timeout=_TIMEOUT,
+        checkpoints=checkpoints,
+        clock=_CountingClock(),
     )
     numbers = list(range(batches * _BATCH_ROWS))
     rows = env.from_collection(pa.table({"k": [number % 100 for number in numbers], "v": numbers}))

@@ -304,11 +304,11 @@ class Task:
     def _pause_behind_few(self, now: float, nothing: Wait | None) -> Wait | None:
         """Send what came of few rows, once a rest, in which what comes to a gate waits for company.
 
-        Not where it could have no company, nor where a source may be asked again at once.
+        Not where it could have no company or a source may be asked at once; one that has nothing for long sends always.
         """
         if self._turn >= self._pace.rows or (nothing is not None and nothing.until <= now):
             return nothing
-        if now >= self._pause.until:
+        if now >= self._pause.until or (self._source and nothing and nothing.until >= now + self._rest / 2):
             self._router.hurry(now)
             self._pause, self._turn = Wait(now + self._rest), 0
         return nothing if self._head.presses else self._pause

@@ -301,17 +301,25 @@ def test_arguments_are_checked(build: object, message: str) -> None:
         build()  # type: ignore[operator]
 
 
-def test_a_high_rate_comes_in_steps_and_a_low_one_row_by_row() -> None:
-    def first_batch(rate: float) -> tuple[int, float]:
+def test_a_high_rate_comes_in_steps_and_a_low_one_in_longer_ones_of_few_rows() -> None:
+    def first_batch(rate: float, others: int = 0) -> tuple[int, float]:
+        """Its rows, and when it comes; behind so many `others`."""
         clock = ManualClock()
         source = DataGenSource({"n": Sequence()}, rate=rate)
         reader = source.open(source.splits(1)[0], ConnectorContext("source", 0, 1, clock))
-        while isinstance(answer := reader.next_batch(1000), Wait):
-            clock.wait_until(answer.until)
-        assert answer is not None
-        return answer.num_rows, clock.monotonic()
+        given = []
+        while len(given) <= others:
+            if isinstance(answer := reader.next_batch(1000), Wait):
+                clock.wait_until(answer.until)
+            else:
+                assert answer is not None
+                given.append(answer.num_rows)
+        return given[-1], clock.monotonic()
 
-    assert first_batch(10.0) == (1, 0.0)
+    assert first_batch(50.0) == (1, 0.0)
+    assert first_batch(19.0, others=1) == (1, pytest.approx(1 / 19))
+    assert first_batch(50.0, others=1) == (5, pytest.approx(0.1))
+    assert first_batch(500.0, others=1) == (8, pytest.approx(0.022))
     rows, seconds = first_batch(10_000.0)
     assert rows == 80
     assert seconds == pytest.approx(0.0079)

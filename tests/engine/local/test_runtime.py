@@ -288,17 +288,21 @@ def test_time_that_a_source_waits_for_passes_at_once_on_a_manual_clock() -> None
     assert clock.monotonic() >= 3600.0
 
 
-def test_a_row_goes_at_once_and_those_behind_it_wait_no_longer_than_the_buffer_timeout() -> None:
+@pytest.mark.parametrize(("waits", "seconds"), [([0.01, 0.015, 0.02, 0.022, 0.026], 0.02), ([], 0.005)])
+def test_a_row_goes_at_once_and_those_behind_it_by_the_buffer_timeout_or_where_none_comes(
+    waits: list[float], seconds: float
+) -> None:
     clock = ManualClock()
     env = local_environment(clock=clock, buffer_timeout="20ms")
-    waits: list[pa.RecordBatch | Wait] = [Wait(0.005), Wait(3600.0)]
     batches = [numbers([number]).data for number in range(3)]
-    source = ScriptedSource({"a": [batches[0], waits[0], batches[1], waits[1], batches[2]]})
+    source = ScriptedSource(
+        {"a": [batches[0], Wait(0.005), batches[1], *(Wait(at) for at in waits), Wait(3600.0), batches[2]]}
+    )
     rows = iter(env.from_source(source).collect())
     assert next(rows) == {"n": 0}
     assert clock.monotonic() == 0.0
     assert next(rows) == {"n": 1}
-    assert clock.monotonic() == pytest.approx(0.025)
+    assert clock.monotonic() == pytest.approx(seconds)
     assert list(rows) == [{"n": 2}]
 
 

@@ -176,6 +176,16 @@ def test_a_source_sends_the_first_of_few_rows_at_once_and_is_asked_when_it_says(
     assert numbers_in(running.channel.elements) == [1, 2]
 
 
+def test_a_source_that_has_long_nothing_more_sends_few_rows_each_time() -> None:
+    head = ScriptedHead(numbers([1]), Wait(9.0), numbers([2]), Wait(15.0), numbers([3]), Wait(18.0))
+    head.presses = True
+    running = Running(head, timeout=10.0, rest=10.0, is_source=True)
+    for at, sent in ((9.0, [1]), (15.0, [1, 2]), (18.0, [1, 2])):
+        assert [running.task.step() for _ in range(2)] == [Progress(), Idle(at)]
+        assert numbers_in(running.channel.elements) == sent
+        running.clock.advance(at - running.clock.monotonic())
+
+
 def test_rows_that_timers_emit_are_sent_at_once_and_then_no_sooner_than_a_rest_ends() -> None:
     head = ScriptedHead()
     running = Running(head, timeout=10.0, rest=10.0, kind=Emitting)
