@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -21,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import pyarrow as pa
 from ray.exceptions import ActorDiedError
 
-from penstock.actors.links import Link, Reply, connected
+from penstock.actors.links import Link, Readers, Reply, connected
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -115,12 +116,21 @@ class Pusher:
         attempt: what runs there.
         channel: the channel's number there.
         loop: of this process.
+        readers: watch for the answers that come through the link; by default the loop.
     """
 
-    def __init__(self, peer: Any, attempt: int, channel: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        peer: Any,
+        attempt: int,
+        channel: int,
+        loop: asyncio.AbstractEventLoop,
+        readers: Readers | None = None,
+    ) -> None:
         self._peer = peer
         self._where = attempt, channel
         self._loop = loop
+        self._readers = readers
         self._link: Link | None = None
         self._sought = False
         self._waiting: deque[Future[float | None]] = deque()
@@ -130,7 +140,7 @@ class Pusher:
         if not self._sought:
             self._sought = True
             if (connection := connected(self._peer._actor_id.hex())) is not None:
-                self._link = Link(connection, self._loop, self._on_answer, self._on_lost)
+                self._link = Link(connection, self._loop, self._on_answer, self._on_lost, self._readers)
         pushed = (*self._where, sequence, message)
         data = _pickled(pushed)
         link = self._link
@@ -264,11 +274,11 @@ def _owned_array(array: pa.Array | None) -> pa.Array | None:
 
 
 class ReceivingEnd:
-    """Puts one channel's messages in order. Used on the actor's event loop only.
+    """Puts one channel's messages in order. They may come on the event loop, where it is made, and by another thread.
 
     Args:
         deliver: hands a message and its release to the input gate.
-        give_up: called when a message stays missing.
+        give_up: called on the loop when a message stays missing.
     """
 
     def __init__(
@@ -276,20 +286,24 @@ class ReceivingEnd:
     ) -> None:
         self._deliver = deliver
         self._give_up = give_up
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
         self._next = 0
         self._early: dict[int, tuple[Message, Callable[[], None]]] = {}
         self._gap_timer: asyncio.TimerHandle | None = None
 
     def receive(self, sequence: int, message: Message, release: Callable[[], None]) -> None:
         """Take message number `sequence`; a duplicate is released and dropped."""
-        if sequence < self._next or sequence in self._early:
-            release()
-            return
-        self._early[sequence] = (message, release)
-        while self._next in self._early:
-            self._deliver(*self._early.pop(self._next))
-            self._next += 1
-        self._watch_gap()
+        with self._lock:
+            if sequence < self._next or sequence in self._early:
+                release()
+                return
+            self._early[sequence] = (message, release)
+            while self._next in self._early:
+                self._deliver(*self._early.pop(self._next))
+                self._next += 1
+        if self._early or self._gap_timer is not None:
+            self._loop.call_soon_threadsafe(self._watch_gap)
 
     def _watch_gap(self) -> None:
         if self._gap_timer is not None:
@@ -298,4 +312,4 @@ class ReceivingEnd:
         if self._early:
             missing = self._next
             error = WorkerLostError(f"message {missing} of a channel did not arrive within {GAP_SECONDS:.0f} s")
-            self._gap_timer = asyncio.get_running_loop().call_later(GAP_SECONDS, self._give_up, error)
+            self._gap_timer = self._loop.call_later(GAP_SECONDS, self._give_up, error)

@@ -1,15 +1,20 @@
-"""Sockets that a thread looks after between its steps, and the event loop while that thread rests.
+"""Sockets that the thread of a task looks after, between its steps and while it waits.
 
-The thread of a task so takes questions for its state without being disturbed within a step: a loop that reads them
-wants the interpreter's lock for each, which stops the step, and wakes twice. Linux alone.
+Messages of rows, the answers to those that it has sent, and questions for its state so come to it without a turn of the
+event loop, which would want the interpreter's lock for each, within a step, and wake twice. Where there is no such
+thread the loop is told that something has come. Linux alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import select
 import socket
 import threading
+import time
+import weakref
 from collections.abc import Callable
 
 
@@ -43,6 +48,10 @@ class PolledReaders:
         if self._callbacks.pop(fd.fileno(), None) is not None:
             self._ready.unregister(fd.fileno())
 
+    def fileno(self) -> int:
+        """Of what can be read when `poll` has something to do."""
+        return self._ready.fileno()
+
     def poll(self) -> None:
         """Call back for what has come; waits for nothing."""
         if not self._callbacks:
@@ -64,3 +73,64 @@ class PolledReaders:
     def _on_alarm(self) -> None:
         self._alarm.poll(0)
         self._wake()
+
+
+class ThreadSockets:
+    """What wakes the thread of a task, as a `threading.Event` does, and the sockets that it reads itself.
+
+    Args:
+        loop: of this process.
+        wake: called on it with the readers of which something has come while nobody polls them.
+
+    Attributes:
+        incoming: what is for the task.
+        answers: to what it has sent; nobody has to hear them before the task has more to send.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[PolledReaders], None]) -> None:
+        self.incoming = PolledReaders(loop, lambda: wake(self.incoming))
+        self.answers = PolledReaders(loop, lambda: wake(self.answers))
+        self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._event)
+        self._is_set = False
+
+    def set(self) -> None:
+        """Have `wait` return; by any thread."""
+        if not self._is_set:
+            # In this order: whoever clears in between leaves one wake-up too many, and not one too few.
+            os.eventfd_write(self._event, 1)
+            self._is_set = True
+
+    def clear(self) -> None:
+        """Have `wait` wait; like all that follows, by the thread that waits."""
+        if self._is_set:
+            self._is_set = False
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._event)
+
+    def poll(self) -> None:
+        """Read what has come."""
+        self.incoming.poll()
+        self.answers.poll()
+
+    def wait(self, seconds: float | None, for_answers: bool = True) -> None:
+        """Return when it is set, or when so much time has passed, and read what comes until then.
+
+        Args:
+            seconds: None for without end.
+            for_answers: whether these are read, too, and not left to the next `poll`.
+        """
+        until = None if seconds is None else time.monotonic() + seconds
+        watched = [self._event, self.incoming.fileno(), *([self.answers.fileno()] if for_answers else [])]
+        while not self._is_set:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            # Not `epoll`, which rounds up to milliseconds.
+            ready, _, _ = select.select(watched, (), (), left)
+            if not ready or self._event in ready:
+                return
+            self.poll()
+
+    def rest(self) -> None:
+        """No thread reads them from now on: the event loop hears of what comes."""
+        self.incoming.rest()
+        self.answers.rest()

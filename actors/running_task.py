@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.deployment import Deployment, Target
-from penstock.actors.polled_readers import PolledReaders
+from penstock.actors.polled_readers import ThreadSockets
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
@@ -45,6 +45,8 @@ _GATHER_SECONDS: Final = 0.02
 _MOST_TAPS: Final = 4
 TASK_THREAD: Final = "task-loop"
 """Name of the thread that steps a task."""
+_SOON_SECONDS: Final = 1.0
+"""A thread that steps again within this time hears then what receivers have answered, unless it waits for that."""
 _LONGEST_WAIT_SECONDS: Final = 86_400.0
 """A thread cannot wait for centuries (`threading.TIMEOUT_MAX`), and a timer may be as far away."""
 
@@ -68,7 +70,7 @@ class RunningTask:
     Args:
         graph, deployment: which one.
         loop: the actor's event loop.
-        questions: has questions for the state of its operators come, when it is polled between steps.
+        sockets: by which messages and questions come to the thread, and answers; None: all come by the event loop.
     """
 
     def __init__(
@@ -76,16 +78,16 @@ class RunningTask:
         graph: PhysicalGraph,
         deployment: Deployment,
         loop: asyncio.AbstractEventLoop,
-        questions: PolledReaders | None = None,
+        sockets: ThreadSockets | None = None,
     ) -> None:
         self.attempt = deployment.attempt
         self._graph = graph
         self._deployment = deployment
         self._restore = deployment.restore
         self._preloaded: Preloaded | None = None
-        self._questions = questions
+        self._sockets = sockets
         self._loop = loop
-        self._wakeup = threading.Event()
+        self._wakeup: ThreadSockets | threading.Event = sockets or threading.Event()
         self._awaits_credit = self._awaits_rows = True
         self._closing = False
         self._started = False
@@ -156,7 +158,8 @@ class RunningTask:
     def _sending_end(self, output: int, target: Target) -> SendingEnd:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
-        push = Pusher(target.actor, target.attempt, target.channel, self._loop)
+        readers = None if self._sockets is None else self._sockets.answers
+        push = Pusher(target.actor, target.attempt, target.channel, self._loop, readers)
         self._pushers.setdefault(output, []).append(push)
         return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
 
@@ -287,8 +290,8 @@ class RunningTask:
 
     def _step_to_the_end(self) -> None:
         while not self._closing:
-            if self._questions is not None:
-                self._questions.poll()
+            if self._sockets is not None:
+                self._sockets.poll()
             # Cleared before the step: what arrives during the step sets it again, and the wait returns at once.
             self._wakeup.clear()
             while self._commands:
@@ -313,9 +316,10 @@ class RunningTask:
                     self._rest(None)
 
     def _rest(self, seconds: float | None) -> None:
-        if self._questions is not None:
-            self._questions.rest()
-        self._wakeup.wait(seconds)
+        if self._sockets is None:
+            self._wakeup.wait(seconds)
+        else:
+            self._sockets.wait(seconds, self._awaits_credit or seconds is None or seconds > _SOON_SECONDS)
 
     def _hand_over(self) -> None:
         """Give the captures to the writer, and say when rows have come to the end of the chain."""
@@ -357,9 +361,9 @@ class RunningTask:
             release()
         self._reported.set()
         self.state_answers.end()
-        if self._questions is not None:
-            # The thread takes no more of them.
-            self._questions.rest()
+        if self._sockets is not None:
+            # The thread reads nothing more.
+            self._sockets.rest()
         for checkpoint in list(self._answers):
             self._answer(checkpoint, Declined("the subtask has ended"))
 
@@ -533,8 +537,8 @@ class RunningTask:
             del self._answers[number]
         return self._answers.setdefault(checkpoint, self._loop.create_future())
 
-    def wake_for_questions(self) -> bool:
-        """Have the thread poll for questions; False: it has ended."""
+    def wake(self) -> bool:
+        """Have the thread read what has come; False: it has ended."""
         self._wakeup.set()
         return not self._closed.done()
 

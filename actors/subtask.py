@@ -26,7 +26,7 @@ from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply
 from penstock.actors.pandas_later import load_pandas_later
-from penstock.actors.polled_readers import PolledReaders
+from penstock.actors.polled_readers import PolledReaders, ThreadSockets
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
@@ -71,7 +71,7 @@ class SubtaskActor:
         self._lifeline: Lifeline | None = None
         self._links: LinkServer | None = None
         self._questions: LinkServer | None = None
-        self._polled: PolledReaders | None = None
+        self._sockets: ThreadSockets | None = None
         self._log = TaskLog()
         self._log.install()
         self._garbage = GarbageClock()
@@ -137,7 +137,7 @@ class SubtaskActor:
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._listen()
-        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), self._polled)
+        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), self._sockets)
         return Process.own()
 
     def _listen(self) -> None:
@@ -145,12 +145,11 @@ class SubtaskActor:
         if self._links is None and ray.is_initialized():
             actor_id = ray.get_runtime_context().get_actor_id()
             if actor_id is not None:
-                self._links = LinkServer(actor_id, self._on_frame)
                 if sys.platform.startswith("linux"):
-                    self._polled = PolledReaders(asyncio.get_running_loop(), self._on_questions)
-                self._questions = LinkServer(
-                    listening_id(actor_id), self._on_question, self._polled, prepare_for_questions
-                )
+                    self._sockets = ThreadSockets(asyncio.get_running_loop(), self._on_unread)
+                readers = None if self._sockets is None else self._sockets.incoming
+                self._links = LinkServer(actor_id, self._on_frame, readers)
+                self._questions = LinkServer(listening_id(actor_id), self._on_question, readers, prepare_for_questions)
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
         take_frame(frame, reply, self._take)
@@ -307,11 +306,11 @@ class SubtaskActor:
     def _on_question(self, frame: bytes, reply: Reply) -> None:
         answer_frame(frame, reply, self._ask)
 
-    def _on_questions(self) -> None:
-        """Some have come while the thread of the task rests, or there is none."""
-        if self._polled is not None and (self._running is None or not self._running.wake_for_questions()):
-            self._polled.poll()
-            self._polled.rest()
+    def _on_unread(self, readers: PolledReaders) -> None:
+        """Something has come that no thread reads, unless there is one that has not begun to or is at work."""
+        if self._running is None or not self._running.wake():
+            readers.poll()
+            readers.rest()
 
     async def tail(self, attempt: int, uid: str, side: str, rows: int, enough: int, seconds: float) -> TappedRows:
         """The last rows that an operator emits from now on; see `RunningTask.tail`.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.actors.polled_readers import PolledReaders
+from penstock.actors.polled_readers import PolledReaders, ThreadSockets
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="epoll is Linux's")
 
@@ -97,3 +97,77 @@ def test_one_that_is_added_while_the_thread_rests_wakes_it(watched: Watched) -> 
     watched.readers.add_reader(watched.here, watched._read)
     assert watched.turn() == 1
     assert watched.poll() == [b"one"]
+
+
+class Thread:
+    """The sockets of a thread: one of messages and one of answers, by what has come there."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.unread: list[PolledReaders] = []
+        self.sockets = ThreadSockets(self.loop, self.unread.append)
+        self.messages, self.to_messages = socket.socketpair()
+        self.answers, self.to_answers = socket.socketpair()
+        self.came: list[bytes] = []
+        for readers, end in ((self.sockets.incoming, self.messages), (self.sockets.answers, self.answers)):
+            readers.add_reader(end, lambda end=end: self._read(end))  # type: ignore[misc]
+
+    def _read(self, end: socket.socket) -> None:
+        self.came.append(end.recv(100))
+        if self.came[-1] == b"last":
+            self.sockets.set()
+
+    def close(self) -> None:
+        for end in (self.messages, self.to_messages, self.answers, self.to_answers):
+            end.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def thread() -> Iterator[Thread]:
+    one = Thread()
+    yield one
+    one.close()
+
+
+def test_a_thread_that_waits_reads_what_comes_until_it_is_woken(thread: Thread) -> None:
+    thread.to_messages.send(b"first")
+    thread.to_answers.send(b"last")
+    thread.sockets.wait(None)
+    assert sorted(thread.came) == [b"first", b"last"]
+    thread.sockets.clear()
+    waiting = threading.Thread(target=thread.sockets.wait, args=(None,))
+    waiting.start()
+    thread.to_messages.send(b"last")
+    waiting.join(20)
+    assert not waiting.is_alive()
+    # It stays set until it is cleared.
+    thread.sockets.wait(None)
+
+
+def test_answers_that_nobody_waits_for_are_left_to_the_next_step(thread: Thread) -> None:
+    thread.to_answers.send(b"answer")
+    thread.sockets.wait(0.0, for_answers=False)
+    assert thread.came == []
+    thread.sockets.poll()
+    assert thread.came == [b"answer"]
+
+
+def test_a_thread_waits_no_longer_than_it_says_and_wakes_for_what_was_set_before(thread: Thread) -> None:
+    thread.sockets.wait(0.001)
+    thread.sockets.set()
+    thread.sockets.set()
+    thread.sockets.wait(None)
+    thread.sockets.clear()
+    thread.sockets.clear()
+    thread.sockets.wait(0.0)
+    assert thread.came == []
+
+
+def test_behind_its_end_the_loop_hears_of_what_comes(thread: Thread) -> None:
+    thread.sockets.rest()
+    thread.to_answers.send(b"answer")
+    while not thread.unread:
+        thread.loop.call_soon(thread.loop.stop)
+        thread.loop.run_forever()
+    assert thread.unread == [thread.sockets.answers]

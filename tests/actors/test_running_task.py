@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +20,11 @@ import pytest
 
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.capture_writer import Declined
-from penstock.actors.channels import Pushed, take_frame, unpacked
+from penstock.actors.channels import Pushed, Pusher, take_frame, unpacked
 from penstock.actors.deployment import Deployment, Restore, Target
-from penstock.actors.links import LinkServer
-from penstock.actors.running_task import RunningTask, SubtaskEvent
+from penstock.actors.links import LinkServer, Reply
+from penstock.actors.polled_readers import PolledReaders, ThreadSockets
+from penstock.actors.running_task import TASK_THREAD, RunningTask, SubtaskEvent
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
@@ -31,6 +34,7 @@ from penstock.savepoints.store import FolderJobStore
 
 RESULT = 0
 """The exchange to the client."""
+AT_ONCE = JobConfig(buffer_timeout_ms=0)
 
 
 class Peer:
@@ -64,19 +68,34 @@ class SlowPeer(Peer):
         return taken
 
 
-def graph_of(function: Callable[[Any], Any] = lambda row: row, rows: int | None = 10) -> PhysicalGraph:
+def graph_of(
+    function: Callable[[Any], Any] = lambda row: row, rows: int | None = 10, config: JobConfig = AT_ONCE
+) -> PhysicalGraph:
     """Task 1 is the source; task 2, behind a shuffle, calls the function and gives its rows to the client."""
     env = StreamEnvironment(runtime="local", parallelism=1)
     env.from_source(DataGenSource({"n": Sequence()}, rows=rows)).rebalance().map(function).collect()
-    config = JobConfig(buffer_timeout_ms=0)
     return plan("numbers", env._program.graph.build(), Parallelism(1, None, 1), config).physical()
+
+
+def deployed(graph: PhysicalGraph, deployment: Deployment) -> tuple[RunningTask, ThreadSockets | None]:
+    """An attempt on the loop that runs, and its sockets, where there are such."""
+    loop = asyncio.get_running_loop()
+
+    def on_unread(readers: PolledReaders) -> None:
+        if not task.wake():
+            readers.poll()
+            readers.rest()
+
+    sockets = ThreadSockets(loop, on_unread) if sys.platform.startswith("linux") else None
+    task = RunningTask(graph, deployment, loop, sockets)
+    return task, sockets
 
 
 def running(use: Callable[[RunningTask], Awaitable[Any]], deployment: Deployment, graph: PhysicalGraph) -> Any:
     """What `use` gives; the attempt is closed behind it."""
 
     async def main() -> Any:
-        task = RunningTask(graph, deployment, asyncio.get_running_loop())
+        task, _ = deployed(graph, deployment)
         assert await task.start()
         try:
             return await asyncio.wait_for(use(task), 30)
@@ -251,6 +270,81 @@ def test_who_sends_to_others_from_now_on_keeps_no_connection_to_those_before() -
         return held
 
     assert running(use, deployment, graph) == 1
+
+
+class Linked:
+    """A task behind a link, and who sends to it.
+
+    Attributes:
+        readers: the threads that its messages were read by.
+    """
+
+    def __init__(self, graph: PhysicalGraph) -> None:
+        self.task, sockets = deployed(graph, Deployment(graph.tasks[1].id, 0, 1, [[]]))
+        assert sockets is not None
+        self.readers: set[str] = set()
+        peer = SimpleNamespace(_actor_id=LinkedPeer._actor_id)
+        self._server = LinkServer(peer._actor_id.hex(), self._on_frame, sockets.incoming)
+        self._pusher = Pusher(peer, 1, 0, asyncio.get_running_loop())
+        self._sent = itertools.count()
+
+    def _on_frame(self, frame: bytes, reply: Reply) -> None:
+        self.readers.add(threading.current_thread().name)
+        take_frame(frame, reply, lambda pushed, answer: self.task.take(*pushed[1:], answer))
+
+    def send(self, *elements: Element) -> asyncio.Future[float | None]:
+        return asyncio.wrap_future(self._pusher(next(self._sent), elements))
+
+    async def close(self) -> None:
+        await self.task.close()
+        self._pusher.close()
+        self._server.close()
+
+
+def linked(use: Callable[[Linked], Awaitable[None]], graph: PhysicalGraph) -> None:
+    async def main() -> None:
+        one = Linked(graph)
+        try:
+            await asyncio.wait_for(use(one), 30)
+        finally:
+            await asyncio.wait_for(one.close(), 30)
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="links are Linux's")
+def test_messages_by_links_are_read_by_the_thread_of_the_task_and_dropped_behind_its_end() -> None:
+    async def use(one: Linked) -> None:
+        before_the_start = one.send(numbers(1))
+        assert await one.task.start()
+        for sent in (before_the_start, one.send(numbers(2))):
+            assert (await sent or 0) > 0, "the sender hears how much the task wants before it"
+        rows: list[int] = []
+        batches = 0
+        while len(rows) < 2:
+            fetched = await one.task.fetch(RESULT, batches, 5.0)
+            batches += len(fetched.rows)
+            rows += [n for _, batch in fetched.rows for n in batch.data["n"].to_pylist()]
+        assert rows == [1, 2]
+        assert one.readers == {TASK_THREAD}
+        await one.task.close()
+        assert await one.send(numbers(3)) is None
+
+    linked(use, graph_of())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="links are Linux's")
+@pytest.mark.parametrize("pressing", [numbers(*range(64)), EndOfInput()])
+def test_behind_few_rows_a_task_takes_what_presses_at_once(pressing: Element) -> None:
+    async def use(one: Linked) -> None:
+        assert await one.task.start()
+        await one.send(numbers(1))
+        await until(lambda: one.task.task.rests)
+        few = one.send(numbers(2))
+        await asyncio.gather(few, one.send(pressing))
+
+    # Whatever its pace: a machine that is busy makes it take rows one by one, and it has much to do then.
+    linked(use, graph_of(config=JobConfig(buffer_timeout_ms=3_600_000, buffer_debloat_target_ms=0)))
 
 
 @pytest.mark.parametrize("aborted", [False, True])
