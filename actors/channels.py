@@ -23,6 +23,7 @@ import pyarrow as pa
 from ray.exceptions import ActorDiedError
 
 from penstock.actors.links import Link, Readers, Reply, connected
+from penstock.actors.plain_rows import packed_rows, unpacked_rows
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -33,6 +34,8 @@ GAP_SECONDS: Final = 60.0
 _PACKED_BYTES: Final = 512 * 1024
 """Rows of up to so many bytes cost less by value; more of them go through the object store, and are read from there.
 What is under way by value lies in both processes: for each channel up to so many bytes for each credit."""
+_FEW_BYTES: Final = 64 * 1024
+"""Of more it is the bytes that take time, which Arrow's messages copy once more than pickle."""
 _PIECE_BYTES: Final = 96 * 1024
 """From 100 KiB on, Ray takes an argument out of its call, and from 10 MiB of all arguments together."""
 
@@ -65,13 +68,15 @@ def _pieces(data: bytes) -> list[bytes]:
 
 def _pickled(pushed: Pushed) -> bytes | None:
     """The message in bytes; None: it is large, or Ray has to pickle it."""
-    batches = [element for element in pushed[-1] if isinstance(element, Batch)]
-    if sum(map(_held_bytes, batches)) > _PACKED_BYTES:
+    *where, message = pushed
+    held = sum(_held_bytes(element) for element in message if isinstance(element, Batch))
+    if held > _PACKED_BYTES:
         return None
-    if any(_hold_extension(batch.data.schema.types) for batch in batches):
+    elements = message if held > _FEW_BYTES else tuple(map(packed_rows, message))
+    if any(_hold_extension(one.data.schema.types) for one in elements if isinstance(one, Batch)):
         # Pickle would want its class there, which the program may have defined; Ray sends what the type is stored as.
         return None
-    data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL)
+    data = pickle.dumps((*where, elements), pickle.HIGHEST_PROTOCOL)
     if len(data) > 2 * _PACKED_BYTES:
         # Columns that share their memory are written once each.
         return None
@@ -104,8 +109,8 @@ def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
     if not isinstance(first, bytes):
         return first
     data = b"".join(piece for piece in arguments if isinstance(piece, bytes))
-    pushed: Pushed = pickle.loads(data)  # noqa: S301  Ray would unpickle it as well
-    return pushed
+    attempt, channel, sequence, elements = pickle.loads(data)  # noqa: S301  Ray would unpickle it as well
+    return attempt, channel, sequence, tuple(map(unpacked_rows, elements))
 
 
 class Pusher:
@@ -262,7 +267,9 @@ def _compacted(element: Element) -> Element:
 
 
 def _owned(data: pa.RecordBatch) -> pa.RecordBatch:
-    if data.get_total_buffer_size() <= 2 * data.nbytes + _SLACK_BYTES:
+    # `nbytes` takes as long as to copy few rows.
+    held = data.get_total_buffer_size()
+    if held <= _SLACK_BYTES or held <= 2 * data.nbytes + _SLACK_BYTES:
         return data
     return pa.ipc.read_record_batch(data.serialize(), data.schema)
 

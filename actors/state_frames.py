@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.actors.plain_rows import is_plain, read_rows
 from penstock.engine.errors import PenstockError
 from penstock.engine.state.snapshot import Redistribution
 
@@ -29,7 +30,7 @@ def packed_question(attempt: int, uid: str, state: str, question: Question) -> b
     """The frame that asks an attempt of a subtask. Nothing where pickle cannot do it."""
     keys = question.keys
     try:
-        if keys is None or not all(map(_is_plain, keys.schema.types)):
+        if keys is None or not all(map(is_plain, keys.schema.types)):
             return _pickled((attempt, uid, state, question))
         columns, rows = keys.schema.serialize().to_pybytes(), keys.serialize().to_pybytes()
         wanted = question.wanted
@@ -46,14 +47,13 @@ def unpacked_question(frame: bytes) -> tuple[int, str, str, Question]:
     if len(asked) == 1:
         return attempt, uid, state, asked[0]
     columns, rows, where, limit = asked
-    keys = pa.ipc.read_record_batch(pa.py_buffer(rows), _schema(columns))
-    return attempt, uid, state, Question(keys, ScanFilter(where, limit))
+    return attempt, uid, state, Question(read_rows(columns, rows), ScanFilter(where, limit))
 
 
 def packed_answer(answer: StateAnswer) -> bytes:
     """An answer that several may get. Nothing as above."""
     try:
-        if answer is None or isinstance(answer, PenstockError) or not all(map(_is_plain, answer.data.schema.types)):
+        if answer is None or isinstance(answer, PenstockError) or not all(map(is_plain, answer.data.schema.types)):
             return _pickled(answer)
         batches = answer.data.to_batches()
         if len(batches) != 1:
@@ -98,11 +98,6 @@ def _pickled(what: object) -> bytes:
 
 
 @lru_cache(_KEPT)
-def _schema(columns: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(columns))
-
-
-@lru_cache(_KEPT)
 def _packed_layout(layout: Layout) -> bytes:
     return _pickled(layout)
 
@@ -111,10 +106,3 @@ def _packed_layout(layout: Layout) -> bytes:
 def _layout(packed: bytes) -> Layout:
     layout: Layout = pickle.loads(packed)  # noqa: S301  from a process of the same user
     return layout
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether Arrow sends values of a type without anything beside them."""
-    return bool(
-        pa.types.is_primitive(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind)
-    )
