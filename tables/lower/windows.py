@@ -20,9 +20,11 @@ from penstock.tables.expressions import Expression, InputColumn
 from penstock.tables.lower.aggregates import EngineAggregates
 from penstock.tables.lower.assigned_windows import AssignedWindowsSpec
 from penstock.tables.lower.base import Lowering, schema_of
+from penstock.tables.lower.column_times import ColumnTimesSpec
 from penstock.tables.lower.keys import encoded_keys
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.nodes import TimeAttribute, WindowKind, WindowSpec
+from penstock.tables.plan.changelog import changelog_mode
+from penstock.tables.plan.nodes import INSERT_ONLY, TimeAttribute, WindowKind, WindowSpec
 from penstock.tables.types import Kind, arrow_type
 
 TICK_MS: Final = 200
@@ -48,6 +50,8 @@ def assigner(spec: WindowSpec) -> AlignedWindows | CumulativeWindows | SessionWi
 def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     """Rows with their windows."""
     stream, spec = _in_event_time(lowering.stream(node.input), node.window)
+    if node.window.time is TimeAttribute.ROWTIME and not _has_times(node.input):
+        stream = stream._add(ColumnTimesSpec(node.time_column), stream.schema, timed=True)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)
@@ -58,6 +62,13 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
         return lowering.projected(stream, _session_columns(node), node.columns)
     windows = AssignedWindowsSpec(assigner(spec), schema, spec.zone)
     return stream._add(windows, schema)
+
+
+def _has_times(node: p.PlanNode) -> bool:
+    """Whether the rows of a node have event time, and not a column of it alone, as results that change have."""
+    while isinstance(node, p.Project | p.Filter):
+        node = node.input
+    return isinstance(node, p.Watermarks | p.WindowTable) or changelog_mode(node) == INSERT_ONLY
 
 
 def by_clock(stream: DataStream, period_ms: int, offset_ms: int = 0) -> DataStream:

@@ -79,6 +79,27 @@ def test_days_have_as_many_hours_as_the_zone_says() -> None:
     )
 
 
+@pytest.mark.parametrize("window", ["TUMBLE({}, DESCRIPTOR(at), INTERVAL '10' MINUTES)",
+                                    "SESSION({}, DESCRIPTOR(at), INTERVAL '7' MINUTES)"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rows", "counts"),
+    [
+        ("SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY u ORDER BY at DESC) AS n FROM t) WHERE n = 1", [1]),
+        ("SELECT DISTINCT u, at FROM t", [2, 1]),
+    ],
+)
+def test_windows_may_be_over_results_that_change(rows: str, counts: list[int], window: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
+    times = pa.array([0, 6 * MINUTE, 6 * MINUTE, 16 * MINUTE], pa.timestamp("ms"))
+    stream = env.from_collection(pa.table({"u": ["a"] * 4, "at": times}))
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    over = window.format(f"({rows})")
+    table = env.sql(f"SELECT COUNT(*) AS n FROM TABLE({over}) GROUP BY window_start, window_end")
+    assert table is not None
+    assert [row["n"] for row in table.to_changelog().collect() if row["op"] in ("+I", "+U")] == counts
+
+
 def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None:
     env = StreamEnvironment(runtime="local", parallelism=1)
     rows = pa.table({"at": pa.array([0, 8 * MINUTE, 16 * MINUTE], pa.timestamp("ms"))})
