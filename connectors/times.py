@@ -1,16 +1,23 @@
-"""Timestamps as ISO-8601 text.
+"""Timestamps as ISO-8601 text, and back.
 
-The CSV and JSON encoders of the file sink call it. The text is exact, and what it cannot express is refused.
+The encoders and readers of CSV and JSON call it. Text that is written is exact, and what it cannot express is refused.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engine.columns import rebuilt
+from penstock.engine.elements import table_to_record_batch
+
 _FARTHEST_DAYS: Final = 10_000_000
+_DIGITS: Final = {"s": 0, "ms": 3, "us": 6}
+"""Behind the second, by unit."""
 _UNITS_A_DAY: Final = {
     "s": 86_400,
     "ms": 86_400_000,
@@ -36,6 +43,72 @@ def timestamp_text(timestamps: pa.Array) -> pa.Array:
     utc = timestamps.cast(pa.timestamp(timestamps.type.unit)).cast(pa.string())
     text = pc.replace_substring(utc, " ", "T", max_replacements=1)
     return pc.binary_join_element_wise(text, "Z", "") if has_zone(timestamps.type) else text
+
+
+def is_cut(column: pa.DataType) -> bool:
+    """Whether it is the type of timestamps that texts may have more digits for."""
+    return bool(pa.types.is_timestamp(column) and column.unit in _DIGITS)
+
+
+def cut_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Texts as timestamps; digits behind the second that the type does not hold are cut off, up to nanoseconds.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no time.
+
+    Example:
+        >>> cut_times(pa.array(["2024-01-02 03:04:05.678901"]), pa.timestamp("ms"))[0].as_py()
+        datetime.datetime(2024, 1, 2, 3, 4, 5, 678000)
+    """
+    digits = _DIGITS[kind.unit]
+    fraction = rf"(:\d{{2}})(\.\d{{{digits}}})\d{{1,{9 - digits}}}($|[Z+-])"
+    cut = pc.replace_substring_regex(texts, fraction, r"\1\2\3" if digits else r"\1\3")
+    # Texts with and without a zone may stand side by side.
+    is_moment = pc.match_substring_regex(cut, r":\d{2}(\.\d+)?(Z|[+-]\d{2}(:?\d{2})?)$")
+    moments = pc.if_else(is_moment, cut, pc.binary_join_element_wise(cut, "Z", ""))
+    return moments.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.int64()).cast(kind)
+
+
+def as_cut_time(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array, where it has the type; else, as timestamps, texts that stand in their place."""
+    return array if array.type.equals(kind) else cut_times(array, kind)
+
+
+def parsed(
+    read: Callable[[pa.Schema], pa.Table],
+    schema: pa.Schema,
+    convert: Callable[[pa.Array, pa.DataType], pa.Array] = as_cut_time,
+) -> pa.RecordBatch:
+    """What one of Arrow's parsers reads; where it fails at times of more digits than their columns hold, these are cut.
+
+    Args:
+        read: has the parser give columns of these types.
+        schema: the types that are wanted.
+        convert: makes a column of a type of one that has texts in the place of timestamps.
+
+    Raises:
+        pyarrow.ArrowException, ValueError: what `read` raises.
+    """
+    try:
+        return table_to_record_batch(read(schema))
+    except pa.ArrowInvalid as error:
+        texts = with_texts(schema)
+        if texts == schema:
+            raise
+        with contextlib.suppress(pa.ArrowException, ValueError):
+            found = table_to_record_batch(read(texts))
+            columns = [convert(array, field.type) for array, field in zip(found.columns, schema, strict=True)]
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
+        raise error
+
+
+def with_texts(schema: pa.Schema) -> pa.Schema:
+    """The columns with texts for timestamps that may be cut."""
+    return pa.schema([field.with_type(_with_texts(field.type)) for field in schema])
+
+
+def _with_texts(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if is_cut(kind) else rebuilt(kind, _with_texts)
 
 
 def refuse_far_times(rows: pa.RecordBatch) -> None:

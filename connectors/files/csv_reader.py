@@ -26,6 +26,8 @@ from penstock.connectors.files.readers import (
     reading,
     widen_inferred,
 )
+from penstock.connectors.records.batches import held_decimals
+from penstock.connectors.times import as_cut_time, with_texts
 from penstock.engine.errors import BadRowError, ConfigurationError, FileColumnsError, RecordError
 from penstock.engine.schemas import plain_schema
 
@@ -35,6 +37,7 @@ LOCATED: Final = re.compile(
 )
 """What Arrow says of a row that does not fit."""
 _SHOWN_CHARACTERS: Final = 300
+_NO_TIME: Final = "conversion error to timestamp"
 TO_UTF8: Final = "CSV files are read as UTF-8 alone: convert it (of Latin-1: `iconv -f latin1 -t utf-8`)"
 _OTHER_DELIMITERS: Final = ";\t|,"
 
@@ -142,24 +145,37 @@ def csv_chunks(
     if not set(names) & set(columns.schema.names):
         raise _no_names(path, names, columns)
     columns.check(path, names)
-    convert = convert_options(columns.schema, form)
+    types = columns.schema
     given, block_bytes = row, BLOCK_BYTES
     while True:
         try:
             with reading(path), open_stream(path) as stream:
                 skip = given
-                for batch in _open(stream, block_bytes, form, names, convert, on_misfit):
-                    rest = batch.slice(min(skip, batch.num_rows))
+                for batch in _open(stream, block_bytes, form, names, convert_options(types, form), on_misfit):
+                    rest = _as_columns(batch.slice(min(skip, batch.num_rows)), columns.schema, given)
                     skip -= batch.num_rows - rest.num_rows
                     given += rest.num_rows
                     if rest.num_rows:
                         yield rest
                 return
         except RecordError as error:
+            if _NO_TIME in str(error.__cause__) and types != (texts := with_texts(types)):
+                # A time may have more digits than its column holds: read again from here, as texts.
+                types = texts
+                continue
             if not _straddles(error.__cause__) or block_bytes >= LARGEST_RECORD_BYTES:
                 raise
             # A record longer than the block: Arrow cannot resume from here, so read again with larger blocks.
             block_bytes *= _BLOCK_GROWTH
+
+
+def _as_columns(rows: pa.RecordBatch, schema: pa.Schema, first: int) -> pa.RecordBatch:
+    """The rows, the first of that number, with timestamps for the texts that were read in their place."""
+    try:
+        columns = [as_cut_time(rows.column(field.name), field.type) for field in schema]
+        return held_decimals(pa.RecordBatch.from_arrays(columns, schema=schema))
+    except pa.ArrowInvalid as error:
+        raise pa.ArrowInvalid(f"Row #{first}: {error}") from error
 
 
 def _no_names(path: str, names: list[str], columns: Columns) -> FileColumnsError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -28,9 +29,9 @@ from penstock.connectors.files.readers import (
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.json.maps import MapTexts
 from penstock.connectors.json.types import from_wire, wire_type
-from penstock.connectors.records.batches import decode_whole
+from penstock.connectors.records.batches import decode_whole, held_decimals
 from penstock.connectors.records.kept import with_kept
-from penstock.engine.elements import table_to_record_batch
+from penstock.connectors.times import parsed
 from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
 
@@ -109,9 +110,7 @@ class _Parser:
         self._path = path
         self._columns = columns
         self._wire = pa.schema([(field.name, wire_type(field.type)) for field in columns.schema])
-        self._options = pj.ParseOptions(
-            explicit_schema=self._wire, unexpected_field_behavior="ignore" if columns.declared else "error"
-        )
+        self._unexpected = "ignore" if columns.declared else "error"
         self._layouts = Layouts(self._wire, unknown_fields=columns.declared)
         self._maps = MapTexts(columns.schema)
 
@@ -154,7 +153,7 @@ class _Parser:
 
     def _as_columns(self, wire: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema)
+        return held_decimals(pa.RecordBatch.from_arrays(arrays, schema=self._columns.schema))
 
     def _by_layout(self, block: bytes, starts: _Places, ends: _Places) -> pa.RecordBatch:
         """The objects of known layouts by these, the others by Arrow's parser."""
@@ -173,10 +172,13 @@ class _Parser:
         """
         if not objects:
             return pa.RecordBatch.from_pylist([], self._wire)
-        rows = table_to_record_batch(_parse(self._with_entries(lines), self._options))
+        rows = parsed(partial(self._read, self._with_entries(lines)), self._wire, from_wire)
         if len(rows) != objects:
             raise ValueError("lines and objects do not match")
         return rows
+
+    def _read(self, lines: bytes, wire: pa.Schema) -> pa.Table:
+        return _parse(lines, pj.ParseOptions(explicit_schema=wire, unexpected_field_behavior=self._unexpected))
 
     def _with_entries(self, lines: bytes) -> bytes:
         """The lines with lists of entries in the place of maps."""
@@ -216,11 +218,11 @@ class _Parser:
         except ValueError as error:
             return f"no valid JSON ({error})"
         for field, wire in zip(self._columns.schema, self._wire, strict=True):
-            options = pj.ParseOptions(explicit_schema=pa.schema([wire]), unexpected_field_behavior="ignore")
             try:
                 maps = MapTexts(pa.schema([field]))
                 text = maps.as_entries(line.decode("utf-8")).encode("utf-8") if maps.are_there else line
-                from_wire(_parse(text, options).column(0).combine_chunks(), field.type)
+                found = parsed(partial(_parse_some, text), pa.schema([wire]), from_wire).column(0)
+                held_decimals(pa.record_batch([from_wire(found, field.type)], pa.schema([field])))
             except _PARSE_ERRORS as error:
                 return f"field {field.name!r} ({field.type}): {_plain(error)}; {self._columns.remedy}"
         if not self._columns.declared and (unknown := _unknown_field(value, self._columns.schema)):
@@ -229,6 +231,11 @@ class _Parser:
                 "declare `schema`, with the field to read it or without to ignore it"
             )
         return None
+
+
+def _parse_some(lines: bytes, wire: pa.Schema) -> pa.Table:
+    """Of these fields alone."""
+    return _parse(lines, pj.ParseOptions(explicit_schema=wire, unexpected_field_behavior="ignore"))
 
 
 def _whole_lines(path: str) -> Generator[bytes, None, None]:

@@ -20,9 +20,9 @@ from penstock.connectors.files.csv_reader import LOCATED, TO_UTF8, convert_optio
 from penstock.connectors.files.escapes import unescaped, unescaped_column
 from penstock.connectors.files.misfits import Misfits
 from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Columns
-from penstock.connectors.records.batches import decode_whole, error_text
+from penstock.connectors.records.batches import decode_whole, error_text, held_decimals
 from penstock.connectors.records.kept import ERROR_COLUMN, with_kept
-from penstock.engine.elements import table_to_record_batch
+from penstock.connectors.times import parsed
 from penstock.engine.errors import BadRowError, RecordError
 
 _AT_ONCE: Final = 10_000
@@ -134,14 +134,19 @@ class _Rows:
 
     def _parse(self, records: pa.LargeBinaryArray) -> pa.RecordBatch:
         """The values of records, as the usual reader takes them."""
-        schema = self._columns.schema
-        table = pv.read_csv(
-            pa.BufferReader(b"".join(records.to_pylist())),
-            read_options=pv.ReadOptions(use_threads=False, column_names=schema.names, block_size=LARGEST_RECORD_BYTES),
-            parse_options=pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-            convert_options=convert_options(schema, CsvForm()),
-        )
-        return table_to_record_batch(table)
+        lines = b"".join(records.to_pylist())
+
+        def read(types: pa.Schema) -> pa.Table:
+            return pv.read_csv(
+                pa.BufferReader(lines),
+                read_options=pv.ReadOptions(
+                    use_threads=False, column_names=types.names, block_size=LARGEST_RECORD_BYTES
+                ),
+                parse_options=pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+                convert_options=convert_options(types, CsvForm()),
+            )
+
+        return held_decimals(parsed(read, self._columns.schema))
 
     def _reason(self, record: bytes, error: Exception) -> str:
         located = LOCATED.fullmatch(error_text(error))

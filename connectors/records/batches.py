@@ -118,6 +118,18 @@ def _joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
     return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema)
 
 
+def held_decimals(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows, of which no decimal has more digits than its type: Arrow's parsers take `12345` for decimal128(5, 2).
+
+    Raises:
+        pyarrow.ArrowInvalid: one has.
+    """
+    for column in rows.columns:
+        if "decimal" in str(column.type):
+            column.validate(full=True)
+    return rows
+
+
 def join_values(values: pa.Array, separator: str) -> pa.Buffer:
     """The bytes of all `values` (large strings without nulls), `separator` between them."""
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)

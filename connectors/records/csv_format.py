@@ -7,6 +7,7 @@ batch, the bad records are told apart by the same parser, so that a good one alw
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from penstock.connectors.records.batches import (
     encode_failure,
     error_text,
     fit_rows,
+    held_decimals,
     join_values,
     utf8_reason,
 )
 from penstock.connectors.records.csv_parts import field_text, field_values, has_parts, in_parts
 from penstock.connectors.records.format import Decoded, RecordFormat
-from penstock.connectors.times import refuse_far_times
+from penstock.connectors.times import parsed, refuse_far_times
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -103,27 +105,27 @@ class CsvFormat(RecordFormat):
         # line end in a record, each gives one row at most, and the number of rows tells whether each gave one. Before
         # them stands a line that is skipped, because Arrow drops a byte order mark from the first.
         body = join_values(pa.concat_arrays([pa.array([""], text.type), text, self._last_line()]), "\n")
-        table = self._read(body)
-        if table.num_rows != len(values) + 1:
+        rows = parsed(partial(self._read, body), self._flat)
+        if rows.num_rows != len(values) + 1:
             raise ValueError("a quote is left open, or the record has more than one row")
         columns = [
-            self._column(column.combine_chunks(), field)
-            for column, field in zip(table.slice(0, len(values)).columns, self._schema, strict=True)
+            self._column(column, field)
+            for column, field in zip(rows.slice(0, len(values)).columns, self._schema, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return held_decimals(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if self._between is None or not has_parts(field.type):
             return column
         try:
-            return in_parts(column, field.type, self._between, field_values)
+            return in_parts(column, field.type, self._between, field_values, self._null)
         except PARSE_ERRORS as error:
             raise ValueError(f"column {field.name!r}: {_shortened(error)}") from error
 
     def _last_line(self) -> pa.Array:
         return pa.array([f"{self._nulls}\n"], pa.large_string())
 
-    def _read(self, body: pa.Buffer) -> pa.Table:
+    def _read(self, body: pa.Buffer, types: pa.Schema) -> pa.Table:
         return pv.read_csv(
             pa.BufferReader(body),
             read_options=pv.ReadOptions(
@@ -137,7 +139,7 @@ class CsvFormat(RecordFormat):
                 ignore_empty_lines=False,
             ),
             convert_options=pv.ConvertOptions(
-                column_types=self._flat,
+                column_types=types,
                 null_values=[self._null],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,

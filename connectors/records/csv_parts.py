@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pv
 
-from penstock.connectors.times import timestamp_text
+from penstock.connectors.records.batches import held_decimals
+from penstock.connectors.times import parsed, timestamp_text
 
 Convert = Callable[[pa.Array, pa.DataType], pa.Array]
 """Gives a column of texts as one of another type; its errors are those of pyarrow, and `ValueError`."""
@@ -41,19 +43,25 @@ def field_values(text: pa.Array, kind: pa.DataType) -> pa.Array:
         return text
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return text.cast(kind)
+    if not len(text):
+        return pa.nulls(0, kind)
     quoted = pc.binary_join_element_wise('"', pc.replace_substring(text.cast(pa.string()), '"', '""'), '"\n', "")
     # What is null stands bare; an empty text is none of these values.
     body = "".join(quoted.fill_null("\n").to_pylist()).encode()
-    table = pv.read_csv(
+    rows = parsed(partial(_read, body), pa.schema([("x", kind)]))
+    return held_decimals(rows).column(0)
+
+
+def _read(body: bytes, types: pa.Schema) -> pa.Table:
+    return pv.read_csv(
         pa.BufferReader(body),
-        read_options=pv.ReadOptions(use_threads=False, column_names=["x"], block_size=len(body) + 1),
+        read_options=pv.ReadOptions(use_threads=False, column_names=types.names, block_size=len(body) + 1),
         parse_options=pv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=pv.ConvertOptions(column_types={"x": kind}, null_values=[""], quoted_strings_can_be_null=False),
+        convert_options=pv.ConvertOptions(column_types=types, null_values=[""], quoted_strings_can_be_null=False),
     )
-    return table.column(0).combine_chunks() if len(text) else pa.nulls(0, kind)
 
 
-def in_parts(text: pa.Array, kind: pa.DataType, between: str, convert: Convert) -> pa.Array:
+def in_parts(text: pa.Array, kind: pa.DataType, between: str, convert: Convert, null: str = "") -> pa.Array:
     """Texts as values of a type that may have parts.
 
     Args:
@@ -61,6 +69,7 @@ def in_parts(text: pa.Array, kind: pa.DataType, between: str, convert: Convert) 
         kind: what they are to be; the parts of its parts stand in no text.
         between: the text between parts.
         convert: gives the parts, and values without parts.
+        null: the text of a part that is null.
 
     Raises:
         pyarrow.ArrowException, ValueError: what `convert` raises; a struct has more or fewer parts than fields.
@@ -74,19 +83,21 @@ def in_parts(text: pa.Array, kind: pa.DataType, between: str, convert: Convert) 
     text = text.cast(pa.string())
     parts = pc.if_else(pc.equal(text, ""), pa.scalar([], pa.list_(pa.string())), pc.split_pattern(text, between))
     if pa.types.is_list(kind):
-        values = _converted(parts.flatten(), kind.value_type, convert)
+        values = _converted(parts.flatten(), kind.value_type, convert, null)
         counts = pc.list_value_length(parts).fill_null(0)
         offsets = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(counts).cast(pa.int32())])
         return pa.ListArray.from_arrays(offsets, values, type=kind, mask=parts.is_null())
     wrong = pc.not_equal(pc.list_value_length(parts), kind.num_fields)
     if pc.any(wrong).as_py():
         raise ValueError(f"{parts.filter(wrong)[0].as_py()} are not {kind.num_fields} fields")
-    columns = [_converted(pc.list_element(parts, place), field.type, convert) for place, field in enumerate(kind)]
+    columns = [_converted(pc.list_element(parts, place), field.type, convert, null) for place, field in enumerate(kind)]
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=text.is_null())
 
 
-def _converted(parts: pa.Array, kind: pa.DataType, convert: Convert) -> pa.Array:
+def _converted(parts: pa.Array, kind: pa.DataType, convert: Convert, null: str) -> pa.Array:
     """Parts as values: one without text is null where it is not to be text."""
+    if null:
+        parts = pc.if_else(pc.equal(parts, null), pa.scalar(None, parts.type), parts)
     if not pa.types.is_string(kind) and not pa.types.is_large_string(kind):
         parts = pc.if_else(pc.equal(parts, ""), pa.scalar(None, parts.type), parts)
     return convert(parts, kind)

@@ -7,6 +7,7 @@ batch, the bad records are told apart by the same parser, so that a good one alw
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -24,12 +25,12 @@ from penstock.connectors.records.batches import (
     encode_failure,
     error_text,
     fit_rows,
+    held_decimals,
     join_values,
     utf8_reason,
 )
 from penstock.connectors.records.format import Decoded, RecordFormat
-from penstock.connectors.times import refuse_far_times
-from penstock.engine.elements import table_to_record_batch
+from penstock.connectors.times import parsed, refuse_far_times
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
 
@@ -89,7 +90,7 @@ class JsonFormat(RecordFormat):
             text = pa.array([self._maps.as_entries(one) for one in text.to_pylist()], pa.large_string())
         wire = self._read_text(text)
         columns = [from_wire(array, field.type) for array, field in zip(wire.columns, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return held_decimals(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
     def _read_text(self, text: pa.LargeStringArray) -> pa.RecordBatch:
         """The rows of what has a known layout by that, those of all other records by Arrow's parser."""
@@ -103,10 +104,11 @@ class JsonFormat(RecordFormat):
         # Arrow's parser takes objects from anywhere. Each value starts with a brace and no raw newline may stand in a
         # text, so that no object reaches into the next value, each value gives a row at least, and the number of rows
         # tells whether each gave one. (Its parser would crash on a text that starts with `null`.)
-        table = _read(join_values(_objects(text), "\n"), self._wire)
-        if table.num_rows != len(text):
+        joined = join_values(_objects(text), "\n")
+        rows = parsed(partial(_read, joined), self._wire, from_wire)
+        if rows.num_rows != len(text):
             raise ValueError("more than one JSON value in a record")
-        return table_to_record_batch(table)
+        return rows
 
     def _surely_bad(self, value: bytes) -> str | None:
         if reason := utf8_reason(value):
@@ -136,8 +138,9 @@ class JsonFormat(RecordFormat):
         for field, wire in named:
             try:
                 maps = MapTexts(pa.schema([field]))
-                text = maps.as_entries(value.decode("utf-8")).encode() if maps.are_there else value
-                from_wire(_read(pa.py_buffer(text), pa.schema([wire])).column(0).combine_chunks(), field.type)
+                text = pa.py_buffer(maps.as_entries(value.decode("utf-8")).encode() if maps.are_there else value)
+                found = parsed(partial(_read, text), pa.schema([wire]), from_wire).column(0)
+                held_decimals(pa.record_batch([from_wire(found, field.type)], pa.schema([field])))
             except PARSE_ERRORS as cause:
                 return f"field {field.name!r} ({field.type}): {_plain(cause)}"
         return _plain(error)

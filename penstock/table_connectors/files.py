@@ -130,7 +130,7 @@ def _read(options: TableOptions, schema: pa.Schema) -> tuple[Source, RowsOf | No
 
             read = pa.schema([(name, pa.string()) for name in schema.names]) if lenient else _as_texts(schema)
             strict = None if lenient else options.table.name
-            rows = CsvRows(schema, element_delimiter(options, ""), strict)
+            rows = CsvRows(schema, element_delimiter(options, ""), csv_marks(options, "").null, strict)
             return _source(options, path, chosen, read, bad), rows if lenient or read != schema else None
         source = _source(options, path, chosen, schema, bad)
     if not lenient:

@@ -69,6 +69,9 @@ class TableOptions:
 
     def flag(self, option: str) -> bool:
         """Whether an option is 'true'; it is not where it is not set."""
+        given = self.get(option)
+        if given is not None and given.lower() in ("true", "false"):
+            return given.lower() == "true"
         return self.choice(option, ("true", "false"), "false") == "true"
 
     def number(self, option: str, otherwise: int) -> int:
@@ -80,6 +83,16 @@ class TableOptions:
             return int(text)
         except ValueError:
             raise self.invalid(option, f"the option {option!r} takes a whole number, not {text!r}") from None
+
+    def decimal(self, option: str, otherwise: float) -> float:
+        """A number, which may have a fraction."""
+        text = self.get(option)
+        if text is None:
+            return otherwise
+        try:
+            return float(text)
+        except ValueError:
+            raise self.invalid(option, f"the option {option!r} takes a number, not {text!r}") from None
 
     def duration_ms(self, option: str, otherwise: int) -> int:
         """A duration such as '5 min', in milliseconds."""

@@ -106,21 +106,57 @@ def test_a_field_of_json_that_cannot_be_read_is_null_and_others_are_converted() 
     )
     assert bad == [1, 2]
     assert [row["id"] for row in rows] == [7, None, 2]
-    assert [row["s"] for row in rows] == ["1.5", '{"a":[1]}', None]
+    assert [row["s"] for row in rows] == ["1.50", '{"a":[1]}', None]
     assert [str(row["d"]) for row in rows] == ["1.01", "None", "None"]
     assert [[str(one) for one in row["l"] or ()] for row in rows] == [["2020-01-02 03:04:05", "None"], [], []]
     assert [row["m"] for row in rows] == [[("a", None), ("b", 2)], None, None]
+
+
+_FINE = "t TIMESTAMP(3), u TIMESTAMP_LTZ(6), r ROW<t TIMESTAMP(3)>, l ARRAY<TIMESTAMP(3)>"
+_CUT = "2020-01-02 03:04:05.678000 03:04:05.678901+00:00 03:04:05.678000 03:04:05.678000"
+
+
+@pytest.mark.parametrize("lenient", [(), (_LENIENT,)])
+def test_digits_of_times_that_columns_do_not_hold_are_cut_off(lenient: tuple[tuple[str, str], ...]) -> None:
+    time = "2020-01-02 03:04:05.678901234"
+    json_record = f'{{"t": "{time}", "u": "{time}Z", "r": {{"t": "{time}"}}, "l": ["{time}"]}}'
+    short = '{"t": "2020-01-02T03:04:05", "u": "2020-01-02 03:04:05Z", "l": []}'
+    for name, records in (("json", (json_record, short)), ("csv", (f"{time},{time}Z,{time},{time}", ",,,"))):
+        rows, bad = _read(_format(_FINE, name, *lenient), *(record.encode() for record in records))
+        assert not bad
+        times = (rows[0]["t"], rows[0]["u"].time(), rows[0]["r"]["t"].time(), rows[0]["l"][0].time())
+        assert " ".join(map(str, times)) == _CUT.replace("+00:00", "")
+        assert len(rows) == 2
+
+
+@pytest.mark.parametrize("name", ["json", "csv"])
+def test_a_decimal_with_more_digits_than_its_column_is_none(name: str) -> None:
+    columns = "d DECIMAL(5, 2), l ARRAY<DECIMAL(3, 1)>"
+    records = {"json": ['{"d": 12345}', '{"l": [1, 123]}', '{"d": 123.4, "l": [12]}'],
+               "csv": ["12345,", ",1;123", "123.4,12"]}[name]  # fmt: skip
+    assert _read(_format(columns, name), *map(str.encode, records))[1] == [0, 1]
+    rows, _ = _read(_format(columns, name, _LENIENT), *map(str.encode, records))
+    assert [str(row["d"]) for row in rows] == ["None", "None", "123.40"]
+    assert str(rows[1]["l"]) == "[Decimal('1.0'), None]"
+
+
+@pytest.mark.parametrize("lenient", [(), (_LENIENT,)])
+def test_lists_of_csv_may_all_be_null_or_have_parts_that_are(lenient: tuple[tuple[str, str], ...]) -> None:
+    columns = "id INT, l ARRAY<INT>, r ROW<a STRING, b INT>"
+    assert _read(_format(columns, "csv", *lenient), b"1,,")[0] == [{"id": 1, "l": None, "r": None}]
+    rows, _ = _read(_format(columns, "csv", ("null-literal", "-"), *lenient), b"1,2;-,-;-")
+    assert rows == [{"id": 1, "l": [2, None], "r": {"a": None, "b": None}}]
 
 
 @pytest.mark.parametrize(
     ("value", "wanted"),
     [
         (r'"\ud800"', {"n": None, "s": None, "d": None}),
-        ("1e999999999", {"n": None, "s": "Infinity", "d": None}),
-        ("1e-999999999", {"n": 0, "s": "0.0", "d": 0}),
+        ("1e999999999", {"n": None, "s": "1e999999999", "d": None}),
+        ("1e-999999999", {"n": 0, "s": "1e-999999999", "d": 0}),
         ("1e99999999999999999999", None),
         ('"1_0"', {"n": None, "s": "1_0", "d": None}),
-        ("1e29", {"n": None, "s": "1.0E29", "d": 10**29}),
+        ("1e29", {"n": None, "s": "1e29", "d": 10**29}),
     ],
 )
 def test_odd_values_of_json_are_null(value: str, wanted: dict[str, Any] | None) -> None:
@@ -169,6 +205,10 @@ def test_json_is_written_in_the_form_that_is_asked_for() -> None:
     read, _ = _read(other, b'{"d": "0.00000001", "at": "2020-01-02T03:04:05"}')
     assert _written(other, read[0]) == '{"d":0.00000001,"at":"2020-01-02 03:04:05.000"}'
     assert _read(other, _written(other, read[0]).encode())[0] == read
+
+
+def test_flags_may_be_written_in_capitals() -> None:
+    assert _read(_format("n INT", "json", ("ignore-parse-errors", "TRUE")), b'{"n": "x"}') == ([{"n": None}], [])
 
 
 @pytest.mark.parametrize(
@@ -231,6 +271,23 @@ def test_files_of_csv_may_have_fields_that_cannot_be_read(tmp_path: Path) -> Non
     strict = _table(path, "csv", "id INT, l ARRAY<INT>")
     with pytest.raises(PenstockError, match=r"table 't': column 'l': 'x' cannot be read"):
         _rows(strict, "SELECT * FROM t")
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+def test_digits_that_columns_do_not_hold_are_cut_off_times_and_not_off_decimals(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"t.{name}"
+    time = "2020-01-02 03:04:05"
+    given = [(f"{time}.1", "1.5"), (f"{time}.678901", "2.5"), (f"{time}.678901234", "12345")]
+    lines = [f'{{"t": "{at}", "d": {d}}}' if name == "json" else f"{at},{d}" for at, d in given]
+    header = ["t,d"] if name == "csv" else []
+    path.write_text("".join(f"{line}\n" for line in (*header, *lines[:2])))
+    read = _rows(_table(path, name, "t TIMESTAMP(3), d DECIMAL(5, 2)"), "SELECT t FROM t")
+    assert [str(row["t"]) for row in read] == [f"{time}.100000", f"{time}.678000"]
+    path.write_text("".join(f"{line}\n" for line in (*header, *lines)))
+    with pytest.raises(PenstockError, match=r"(line|row) \d.*does not fit in precision"):
+        _rows(_table(path, name, "t TIMESTAMP(3), d DECIMAL(5, 2)"), "SELECT t FROM t")
+    lenient = _rows(_table(path, name, "t TIMESTAMP(3), d DECIMAL(5, 2)", _LENIENT), "SELECT t, d FROM t")
+    assert [(str(row["t"])[-7:], str(row["d"])) for row in lenient][1:] == [(".678000", "2.50"), (".678000", "None")]
 
 
 def test_arrays_and_rows_are_written_to_files_of_csv(tmp_path: Path) -> None:

@@ -16,17 +16,28 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.connectors.json.types import from_wire, wire_type
-from penstock.tables.functions.shown_values import java_double
+from penstock.connectors.times import cut_times, is_cut
 
 _ERRORS: Final = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
 _MOST_DIGITS: Final = 76
 """Of decimals."""
 
 
+class _Number(decimal.Decimal):
+    """A number with a fraction or an exponent, which knows how it was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Number:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
 def json_object(record: bytes) -> dict[str, Any] | None:
     """The fields of an object, whose numbers with a fraction are decimals; None: it is no object."""
     try:
-        found = json.loads(record, parse_float=decimal.Decimal)
+        found = json.loads(record, parse_float=_Number)
     except (ValueError, ArithmeticError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -92,7 +103,8 @@ def single_value(value: Any, kind: pa.DataType) -> Any:
     if "_" in text:
         raise ValueError("only Python has numbers with underscores")
     if pa.types.is_integer(kind):
-        return pa.scalar(_whole(value) if isinstance(value, decimal.Decimal) else int(text), kind).as_py()
+        is_wide = kind.bit_width >= 32
+        return pa.scalar(_whole(value) if isinstance(value, decimal.Decimal) and is_wide else int(text), kind).as_py()
     if pa.types.is_floating(kind):
         return float(text)
     if pa.types.is_decimal(kind):
@@ -102,7 +114,7 @@ def single_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind):
         return base64.b64decode(text, validate=True)
     # Times are counted in their own unit, which may be finer than Python's.
-    return _time(text, kind)
+    return int(cut_times(pa.array([text]), kind)[0].value) if is_cut(kind) else _time(text, kind)
 
 
 def _whole(value: decimal.Decimal) -> int:
@@ -121,7 +133,6 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, (dict, list)):
+        # Within others, numbers are those of Java's doubles.
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=float)
-    if isinstance(value, decimal.Decimal):
-        return java_double(float(value))
-    return json.dumps(value)
+    return value.text if isinstance(value, _Number) else json.dumps(value)

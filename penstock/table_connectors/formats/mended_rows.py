@@ -122,17 +122,19 @@ class CsvRows:
     Args:
         schema: the table's columns.
         between: the text between the parts of lists and structs.
+        null: the text of a part that is null.
         strict: the name of the table where a field that cannot be read fails the job; None: it is null, and rows that
             were kept are left out.
     """
 
     schema: pa.Schema
     between: str
+    null: str
     strict: str | None
 
     def of(self, data: pa.RecordBatch) -> pa.RecordBatch:
         if self.strict is None:
-            return text_values(data.filter(data.column(ERROR_COLUMN).is_null()), self.schema, self.between)
+            return text_values(data.filter(data.column(ERROR_COLUMN).is_null()), self.schema, self.between, self.null)
         columns = [self._column(data.column(field.name), field) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -140,7 +142,7 @@ class CsvRows:
         if text.type == field.type:
             return text
         try:
-            return in_parts(text, field.type, self.between, field_values)
+            return in_parts(text, field.type, self.between, field_values, self.null)
         except (pa.ArrowException, ValueError) as error:
             raise self._bad(text, field, error) from error
 
@@ -149,7 +151,7 @@ class CsvRows:
         where = f"table {self.strict!r}: column {field.name!r}"
         for place in range(len(text)):
             try:
-                in_parts(text.slice(place, 1), field.type, self.between, field_values)
+                in_parts(text.slice(place, 1), field.type, self.between, field_values, self.null)
             except (pa.ArrowException, ValueError) as alone:
                 return BadTableRowError(f"{where}: {text[place].as_py()!r} cannot be read: {error_text(alone)}")
         return BadTableRowError(f"{where}: {error_text(error)}")

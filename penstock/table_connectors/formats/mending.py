@@ -161,7 +161,7 @@ class CsvMend:
         except csv.Error:
             return None
         found = self.marks.format(texts).decode(pa.array([padded], pa.large_binary()))
-        return None if found.bad else text_values(found.rows, self.schema, self.marks.between)
+        return None if found.bad else text_values(found.rows, self.schema, self.marks.between, self.marks.null)
 
     def _padded(self, record: bytes) -> bytes:
         marks, line = self.marks, record.rstrip(b"\r\n")
@@ -176,21 +176,25 @@ class CsvMend:
         return line + f"{marks.delimiter}{marks.null}".encode() * missing
 
 
-def text_values(texts: pa.RecordBatch, schema: pa.Schema, between: str) -> pa.RecordBatch:
+def text_values(texts: pa.RecordBatch, schema: pa.Schema, between: str, null: str) -> pa.RecordBatch:
     """Fields of CSV as the values of columns; what cannot be read is null.
 
     Args:
         texts: the fields, by the names of the columns.
         schema: the columns.
         between: the text between the parts of lists and structs.
+        null: the text of a part that is null.
     """
-    columns = [_values(texts.column(field.name), field.type, between) for field in schema]
+    columns = [_values(texts.column(field.name), field.type, between, null) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _values(text: pa.Array, kind: pa.DataType, between: str) -> pa.Array:
+def _values(text: pa.Array, kind: pa.DataType, between: str, null: str) -> pa.Array:
     return _halved(
-        text, kind, lambda some: in_parts(some, kind, between, _part), lambda one: _parts_of(one, kind, between)
+        text,
+        kind,
+        lambda some: in_parts(some, kind, between, _part, null),
+        lambda one: _parts_of(one, kind, between, null),
     )
 
 
@@ -205,9 +209,9 @@ def _single(text: str, kind: pa.DataType) -> Any:
         return None
 
 
-def _parts_of(text: str, kind: pa.DataType, between: str) -> pa.Array:
+def _parts_of(text: str, kind: pa.DataType, between: str, null: str) -> pa.Array:
     """A struct with other parts than its fields: those that are missing are null, more are left out."""
-    given = text.split(between)[: kind.num_fields] if text else []
+    given = [part if part != null else None for part in text.split(between)[: kind.num_fields]] if text else []
     parts = [*given, *[None] * (kind.num_fields - len(given))]
     columns = [_part(pa.array([part], pa.string()), field.type) for part, field in zip(parts, kind, strict=True)]
     return pa.StructArray.from_arrays(columns, fields=list(kind))
@@ -220,7 +224,7 @@ def _halved(
     try:
         return convert(text)
     except _ERRORS:
-        if len(text) == 1:
+        if len(text) <= 1:
             return one(text[0].as_py())
     half = len(text) // 2
     return pa.concat_arrays(
