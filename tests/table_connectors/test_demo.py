@@ -31,6 +31,21 @@ def test_sequences_end_and_random_values_keep_to_their_bounds() -> None:
     assert sorted(without_times, key=repr) == sorted(again, key=repr)
 
 
+def test_values_may_be_null_of_any_length_past_and_between_fractions() -> None:
+    columns = "s STRING, at TIMESTAMP_LTZ(3), d DOUBLE, now TIMESTAMP_LTZ(3)"
+    options = (
+        "'number-of-rows' = '400', 'fields.s.length' = '3', 'fields.s.var-len' = 'true', 'fields.s.null-rate' = '0.5', "
+    )
+    rows = _rows(columns, f"{options} 'fields.at.max-past' = '1 d', 'fields.d.min' = '0.25', 'fields.d.max' = '0.5'")
+    texts = [str(row["s"]) for row in rows if row["s"] is not None]
+    assert 150 < len(texts) < 250
+    assert {len(text) for text in texts} == {1, 2, 3}
+    hours = [(row["now"] - row["at"]).total_seconds() / 3600 for row in rows]  # type: ignore[operator]
+    assert min(hours) >= 0
+    assert 20 < max(hours) <= 24
+    assert all(0.25 <= float(str(row["d"])) < 0.5 for row in rows)
+
+
 def test_as_many_rows_as_are_asked_for() -> None:
     assert len(_rows("n INT", "'number-of-rows' = '7'")) == 7
 
@@ -41,6 +56,12 @@ def test_as_many_rows_as_are_asked_for() -> None:
         ("n INT", "'fields.n.min' = 'few'", "takes a whole number, not 'few'"),
         ("n INT", "'fields.n.min' = '2', 'fields.n.max' = '1'", "is more than"),
         ("n INT", "'fields.n.kind' = 'sequence'", "needs 'fields.n.start'"),
+        ("n INT", "'fields.n.kind' = 'sequenze'", "did you mean 'sequence'"),
+        ("n INT", "'fields.n.null-rate' = '2'", "is a share from 0 to 1"),
+        ("d DOUBLE", "'fields.d.min' = 'few'", "takes a number, not 'few'"),
+        ("s STRING", "'fields.s.lenght' = '3'", "no option 'fields.s.lenght' .did you mean 'fields.s.length'"),
+        ("s STRING", "'fields.t.length' = '3'", "no option 'fields.t.length' .did you mean 'fields.s.length'"),
+        ("n INT", "'fields.n.length' = '3'", "no option 'fields.n.length'"),
         ("n ARRAY<INT>", "'number-of-rows' = '1'", "makes no values of type ARRAY<INT>"),
     ],
 )

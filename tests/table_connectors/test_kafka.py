@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from typing import Any
 
 import pyarrow as pa
@@ -189,6 +191,21 @@ def test_upserts_are_records_by_key_without_a_value_for_what_is_deleted(env: Str
     ]
 
 
+def test_columns_of_the_key_of_upserts_may_have_other_names_than_in_the_record(env: StreamEnvironment) -> None:
+    columns = "k_id INT, id STRING, PRIMARY KEY (k_id) NOT ENFORCED"
+    options = {**_UPSERT, "key.fields-prefix": "k_", "value.fields-include": "EXCEPT_KEY",
+               "sink.buffer-flush.max-rows": "10", "sink.buffer-flush.interval": "1 s"}  # fmt: skip
+    written = _written(env.tables, columns, options)
+    assert isinstance(written.sink, KafkaSink)
+    rows = pa.RecordBatch.from_pylist([{OP: "+U", "k_id": 1, "id": "a"}], written.stages[-1].schema)
+    (record,) = written.sink._layout.encode(_batch(rows), 0).to_pylist()
+    assert (record["key"], record["value"]) == (b'{"id":1}', b'{"id":"a"}')
+    env.sql("DROP TABLE t")
+    scanned = _scanned(env.tables, columns, options)
+    given = {"id": "a", OP: "+U", "$topic": "t", "$partition": 0, "$offset": 5, "$key": b'{"id": 1}'}
+    assert _through(env, _given(scanned, [given]), scanned) == [{"k_id": 1, "id": "a", OP: "+U"}]
+
+
 def _batch(data: pa.RecordBatch) -> Any:
     from penstock.engine.elements import Batch
 
@@ -261,6 +278,19 @@ def test_changes_are_written_as_envelopes(env: StreamEnvironment) -> None:
     (stage,) = written.stages
     rows = list(env.tables.lowered(counts.plan)._add(stage.spec, stage.schema).collect())
     assert sorted(row["after"]["id"] for row in rows if row["op"] == "c") == [1, 2]
+
+
+def test_changes_are_written_in_the_form_of_json_that_is_asked_for(env: StreamEnvironment) -> None:
+    form = {"timestamp-format.standard": "SQL", "encode.decimal-as-plain-number": "true",
+            "encode.ignore-null-fields": "true", "map-null-key.mode": "DROP"}  # fmt: skip
+    options = {**_DEBEZIUM, **{f"debezium-json.{key}": value for key, value in form.items()}}
+    sink = _written(env.tables, "at TIMESTAMP(3), d DECIMAL(3, 1)", options).sink
+    assert isinstance(sink, KafkaSink)
+    image = {"at": datetime.datetime(2020, 1, 2, 3, 4, 5), "d": decimal.Decimal("1.5")}
+    row = {"before": None, "after": image, "op": "c"}
+    rows = pa.RecordBatch.from_pylist([row], sink._layout.format.schema)
+    (record,) = sink._layout.encode(_batch(rows), 0).to_pylist()
+    assert record["value"] == b'{"after":{"at":"2020-01-02 03:04:05.000","d":1.5},"op":"c"}'
 
 
 @pytest.mark.parametrize(("name", "rows"), [("json", 1), ("csv", 1), ("raw", 2)])

@@ -15,6 +15,7 @@ from penstock.engine.errors import ConfigurationError
 from penstock.table_connectors.options import TableOptions
 
 if TYPE_CHECKING:
+    from penstock.connectors.json.texts import JsonForm
     from penstock.connectors.records.format import RecordFormat
     from penstock.table_connectors.formats.mending import CsvMarks
 
@@ -46,6 +47,11 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "protobuf.descriptor-file": "what protoc --include_imports --descriptor_set_out writes",
     "debezium-json.ignore-parse-errors": "'true' reads fields that cannot be read as null; leaves other records out",
     "debezium-json.schema-include": "'true' where the envelope is in the field `payload`",
+    "debezium-json.timestamp-format.standard": "as json.timestamp-format.standard",
+    "debezium-json.map-null-key.mode": "as json.map-null-key.mode",
+    "debezium-json.map-null-key.literal": "as json.map-null-key.literal",
+    "debezium-json.encode.decimal-as-plain-number": "as json.encode.decimal-as-plain-number",
+    "debezium-json.encode.ignore-null-fields": "as json.encode.ignore-null-fields",
 }
 _LENIENT: Final = ("json", "csv", DEBEZIUM)
 """The formats that may go on where a record cannot be read."""
@@ -159,26 +165,40 @@ def check_own(options: TableOptions, prefix: str, name: str) -> None:
 
 
 def _json(options: TableOptions, prefix: str, schema: pa.Schema) -> RecordFormat:
-    from penstock.connectors.json.texts import JsonForm
     from penstock.connectors.records.json_format import JsonFormat
     from penstock.table_connectors.formats.mending import JsonMend, MendedFormat
     from penstock.table_connectors.formats.required_fields import RequiredFields
 
     own = f"{prefix}json"
-    options.choice(f"{own}.map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL")
     options.flag(f"{own}.decode.json-parser.enabled")
-    form = JsonForm(
-        options.choice(f"{own}.timestamp-format.standard", ("ISO-8601", "SQL"), "ISO-8601"),
-        "numbers" if options.flag(f"{own}.encode.decimal-as-plain-number") else "texts",
-        "left out" if options.flag(f"{own}.encode.ignore-null-fields") else "written",
-    )
-    found = JsonFormat(schema, None if form == JsonForm() else form)
+    found = JsonFormat(schema, json_form(options, own))
     lenient = leaves_bad_out(options, "json", prefix)
     if not options.flag(f"{own}.fail-on-missing-field"):
         return MendedFormat(found, JsonMend(schema)) if lenient else found
     if lenient:
         raise options.invalid(f"{own}.fail-on-missing-field", f"'{own}.ignore-parse-errors' says the contrary")
     return RequiredFields(found)
+
+
+def json_form(options: TableOptions, own: str) -> JsonForm | None:
+    """How a table's values are written as JSON; None: in the usual form.
+
+    Args:
+        options: of the table.
+        own: what the format's options begin with, such as `value.json`.
+
+    Raises:
+        SqlValidationError: an option has a value that it does not take.
+    """
+    from penstock.connectors.json.texts import JsonForm
+
+    options.choice(f"{own}.map-null-key.mode", ("FAIL", "DROP", "LITERAL"), "FAIL")
+    form = JsonForm(
+        options.choice(f"{own}.timestamp-format.standard", ("ISO-8601", "SQL"), "ISO-8601"),
+        "numbers" if options.flag(f"{own}.encode.decimal-as-plain-number") else "texts",
+        "left out" if options.flag(f"{own}.encode.ignore-null-fields") else "written",
+    )
+    return None if form == JsonForm() else form
 
 
 def csv_marks(options: TableOptions, prefix: str) -> CsvMarks:

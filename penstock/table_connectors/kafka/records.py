@@ -17,6 +17,7 @@ from penstock.connectors.records.kept import ERROR_COLUMN, RAW_COLUMN
 from penstock.table_connectors.formats.mending import JsonMend, MendedFormat
 from penstock.table_connectors.formats.options import (
     DEBEZIUM,
+    json_form,
     key_format,
     leaves_bad_out,
     record_format,
@@ -94,6 +95,19 @@ class KafkaRecords:
             raise self.options.invalid("value.fields-include", "no column is left for the record's value")
         return pa.schema([self.schema.field(name) for name in names])
 
+    def check_prefix(self) -> None:
+        """That the key's columns begin with what is before their names in the table alone.
+
+        Raises:
+            SqlValidationError: one does not.
+        """
+        prefix = self.options.get("key.fields-prefix") or ""
+        for name in self.key:
+            if not name.startswith(prefix):
+                raise self.options.invalid(
+                    "key.fields-prefix", f"{name!r} does not begin with 'key.fields-prefix', {prefix!r}"
+                )
+
     @property
     def subject(self) -> str:
         """The topic, for the names of subjects of a schema registry."""
@@ -130,7 +144,7 @@ class KafkaRecords:
         if name == DEBEZIUM:
             envelope = self.envelope(prefix)
             with self.options.placed():
-                found = JsonFormat(envelope)
+                found = JsonFormat(envelope, json_form(self.options, f"{prefix}{DEBEZIUM}"))
             return MendedFormat(found, JsonMend(envelope)) if leaves_bad_out(self.options, name, prefix) else found
         return record_format(self.options, name, prefix, self.of_value, f"{self.subject}-value")
 
@@ -149,13 +163,11 @@ def row_records(table: CatalogTable, columns: Columns) -> KafkaRecords:
     named = options.get("key.fields")
     key = tuple(part for part in (named or "").split(";") if part)
     records = KafkaRecords.of(table, columns, key)
-    prefix = options.get("key.fields-prefix") or ""
     for name in key:
         if name not in records.physical:
             known = ", ".join(records.physical)
             raise options.invalid("key.fields", f"'key.fields' names {name!r}, which is no column; there are {known}")
-        if not name.startswith(prefix):
-            raise options.invalid("key.fields", f"{name!r} does not begin with 'key.fields-prefix', {prefix!r}")
+    records.check_prefix()
     if is_changes(table):
         for name in (*key, *records.metadata.values()):
             if name in (*ENVELOPE, PAYLOAD, ERROR_COLUMN, RAW_COLUMN):
@@ -175,7 +187,9 @@ def upsert_records(table: CatalogTable, columns: Columns) -> KafkaRecords:
         )
     if value_format(options)[0] == DEBEZIUM:
         raise options.invalid("connector", f"{DEBEZIUM!r} holds changes already; write 'connector' = 'kafka'")
-    return KafkaRecords.of(table, columns, tuple(column.name for column in table.definition.primary_key))
+    records = KafkaRecords.of(table, columns, tuple(column.name for column in table.definition.primary_key))
+    records.check_prefix()
+    return records
 
 
 def bad_records(options: TableOptions, name: str, prefix: str) -> BadRecords:

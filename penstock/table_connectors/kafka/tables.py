@@ -22,6 +22,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
     "properties.bootstrap.servers": "host:port of some brokers, with commas between them",
     "properties.*": "the client's settings, such as properties.security.protocol or properties.sasl.mechanism",
     **FORMAT_OPTIONS,
+    "key.fields-prefix": "before the names of the key's columns in the table, and not in the record",
     "value.fields-include": "ALL, or EXCEPT_KEY: whether the key's columns are in the value as well",
     "scan.bounded.mode": f"one of {', '.join(ENDS)}: where reading ends",
     "scan.bounded.specific-offsets": "partition:0,offset:42;partition:1,offset:300",
@@ -33,11 +34,15 @@ _OPTIONS: Final[Mapping[str, str]] = {
 _ROW_OPTIONS: Final[Mapping[str, str]] = {
     "topic-pattern": "a regular expression of the topics to read",
     "key.fields": "the columns of the record's key, with ; between them",
-    "key.fields-prefix": "before the names of the key's columns in the table, and not in the record",
     "scan.startup.mode": f"one of {', '.join(STARTS)}",
     "scan.startup.specific-offsets": "partition:0,offset:42;partition:1,offset:300",
     "scan.startup.timestamp-millis": "milliseconds since the epoch",
     "sink.partitioner": f"one of {', '.join(PARTITIONERS)}",
+}
+
+_UPSERT_OPTIONS: Final[Mapping[str, str]] = {
+    "sink.buffer-flush.max-rows": "how many changes Flink puts together; here those of a batch are, without it",
+    "sink.buffer-flush.interval": "for how long; the same",
 }
 
 
@@ -87,7 +92,7 @@ class UpsertKafkaTable:
 
     @property
     def options(self) -> Mapping[str, str]:
-        return _OPTIONS
+        return {**_OPTIONS, **_UPSERT_OPTIONS}
 
     @property
     def choices(self) -> Mapping[str, Sequence[str]]:
