@@ -8,7 +8,6 @@ the job's folder are the real ones. Run by `perf/run.py coordinator`; `--pairs` 
 from __future__ import annotations
 
 import gc
-import hashlib
 import pickle
 import tempfile
 import time
@@ -25,6 +24,7 @@ from penstock.engine.checkpointing.handles import FileHandle, OperatorHandle, Se
 from penstock.engine.checkpointing.instructions import Delete, Instruction, NotifyComplete, Place, Store, Trigger
 from penstock.engine.elements import SnapshotKind
 from penstock.engine.state.snapshot import Redistribution
+from penstock.savepoints.content import digest_of
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.store import FolderJobStore
 from perf.harness import BenchmarkError, Options, Reading, Result
@@ -219,11 +219,11 @@ class SimulatedSubtask:
 
     def _segment(self, checkpoint: int, redistribution: Redistribution) -> SegmentHandle:
         self._files += 1
-        sha256 = hashlib.sha256(f"{self._task} {self._subtask} {self._files}".encode()).hexdigest()
-        path = JobPaths("job").shared(sha256, checkpoint, 1, self._task, self._subtask, self._files)
+        digest = digest_of(f"{self._task} {self._subtask} {self._files}".encode())
+        path = JobPaths("job").shared(digest, checkpoint, 1, self._task, self._subtask, self._files)
         groups = (self._subtask, self._subtask + 2) if redistribution is Redistribution.KEYED else (-1, -1)
         # As long as it is, and so without rows: who takes the job over compares the lengths.
-        return SegmentHandle(FileHandle(path, 0, sha256), 0, *groups)
+        return SegmentHandle(FileHandle(path, 0, digest), 0, *groups)
 
 
 def _only(instructions: Sequence[Instruction], kind: type[T]) -> T:

@@ -14,11 +14,13 @@ import hashlib
 import io
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from blake3 import blake3
 
 _BLOCK: Final = 1 << 20
 """Written at once past the page cache: what is copied into it for that stays in the processor's."""
@@ -34,6 +36,8 @@ _FOLDER_MODE: Final = 0o700
 _KEPT_BLOCKS: Final = 8
 _FREE_BLOCKS: Final[list[memoryview]] = []
 """Blocks of earlier files, for the next one: to touch fresh memory costs as much as to write from it."""
+_ALGORITHMS: Final[Mapping[str, Callable[[], Any]]] = {"blake3": blake3, "sha256": hashlib.sha256}
+_DIGEST: Final = re.compile(rf"(?:{'|'.join(_ALGORITHMS)}):[0-9a-f]{{64}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +77,22 @@ def length_of(data: Data) -> int:
     return sum(part.nbytes for part in parts_of(data))
 
 
-def sha256_of(data: Data) -> str:
-    """Its SHA-256, hexadecimal."""
-    digest = hashlib.sha256()
+def digest_of(data: Data, algorithm: str = "blake3") -> str:
+    """Its digest, such as `blake3:af1349...`; `algorithm`: `sha256` is that of the files of earlier versions."""
+    digest = _ALGORITHMS[algorithm]()
     for part in parts_of(data):
         digest.update(part)
-    return digest.hexdigest()
+    return f"{algorithm}:{digest.hexdigest()}"
+
+
+def algorithm_of(digest: str) -> str:
+    """The algorithm that a digest is by."""
+    return digest.partition(":")[0]
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text is a digest by an algorithm that there is."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def write_synced(file: str, data: Data) -> None:

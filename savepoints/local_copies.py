@@ -25,7 +25,8 @@ from penstock.engine.checkpointing.store import SubtaskWriter
 from penstock.engine.checkpointing.task_capture import TaskCapture
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import SnapshotKind
-from penstock.savepoints.content import Data, parts_of, sha256_of
+from penstock.savepoints.content import Data, digest_of, parts_of
+from penstock.savepoints.paths import digits_of
 from penstock.savepoints.storage import BlobStore
 
 _FOLDER: Final = "penstock-local"
@@ -80,8 +81,8 @@ class LocalCopies:
     def get(self, path: str) -> pa.Buffer:
         with contextlib.suppress(OSError):
             content = pa.py_buffer(self._copy(path).read_bytes())
-            # A file's name bears the hash of its content: a copy that has suffered is none.
-            if sha256_of(content) in path:
+            # A file's name bears the digest of its content: a copy that has suffered is none.
+            if digits_of(digest_of(content)) in path:
                 return content
         return self.inner.get(path)
 

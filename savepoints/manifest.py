@@ -47,9 +47,11 @@ from penstock.engine.errors import CheckpointCorruptError, CheckpointError, Rest
 from penstock.engine.graph.scale import Scale
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.snapshot import Redistribution
+from penstock.savepoints.content import is_digest
 from penstock.savepoints.paths import check_path
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""In format 1, files have a member `sha256` of hexadecimal digits in the place of `digest`."""
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a manifest: 10,000 subtasks with 80 files each."""
 
@@ -308,15 +310,16 @@ def _read_in_flight(value: object, where: str) -> InFlightHandle:
 
 
 def _read_file(value: object, where: str) -> FileHandle:
-    found = _Object(value, where, {"path", "length", "sha256"})
-    sha256 = found.text("sha256")
-    if len(sha256) != 64 or not set(sha256) <= set("0123456789abcdef"):
-        raise _UnfitError(f"{where}.sha256 is no SHA-256")
+    name = "sha256" if isinstance(value, dict) and "sha256" in value else "digest"
+    found = _Object(value, where, {"path", "length", name})
+    digest = found.text(name) if name == "digest" else f"sha256:{found.text(name)}"
+    if not is_digest(digest):
+        raise _UnfitError(f"{where}.{name} is no digest by an algorithm that is known")
     try:
         path = check_path(found.text("path"), where)
     except CheckpointError as error:
         raise _UnfitError(str(error)) from None
-    return FileHandle(path, found.number("length", least=0), sha256)
+    return FileHandle(path, found.number("length", least=0), digest)
 
 
 class _Object:

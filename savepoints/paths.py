@@ -7,13 +7,13 @@ and is the same on a disk and in a bucket; no name of a file of state is ever us
                     claims/00000002.restored            and which checkpoint it resumed from
                     claims/00000002.ended               the job has ended under it; all else may go
                     claims/discarded                    and does: there is nothing to resume from
-                    shared/<sha256>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
+                    shared/<digest>-<checkpoint>-<attempt>-<task>-<subtask>-<number>.arrow
                     log/00000002-00000000.jsonl.gz      the stimulus log of manager 2, in parts
                     chk-00000042/manifest.json          written last: with it the checkpoint exists
                     chk-00000043/savepoint              savepoint 43 has had this number; it stands elsewhere
                     at-<hash of a URL>/...              such a path in the storage of a single operator
     <directory>/savepoint-<job id>-00000043-<random>/manifest.json
-                                                     data/<sha256>-<checkpoint>-<attempt>-...arrow
+                                                     data/<digest>-<checkpoint>-<attempt>-...arrow
 """
 
 from __future__ import annotations
@@ -86,6 +86,11 @@ def job_folder(root: str, job_id: str) -> str:
     return join_url(root, check_path(job_id, root))
 
 
+def digits_of(digest: str) -> str:
+    """The hexadecimal digits of a digest, without its algorithm: a file's name begins with them."""
+    return digest.rpartition(":")[2]
+
+
 def route_of(url: str) -> str:
     """The first part of the paths of files in the storage `url`.
 
@@ -107,23 +112,23 @@ class JobPaths:
     job_id: str
 
     def shared(
-        self, sha256: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
+        self, digest: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
     ) -> str:
         """A file of state or of rows on their way, in the job's folder.
 
         Args:
-            sha256: of its content.
+            digest: of its content.
             checkpoint, attempt, task, subtask: that write it.
             number: counts the files that the subtask has written in this attempt.
             suffix: of its format.
         """
-        return f"{SHARED}/{sha256}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
+        return f"{SHARED}/{digits_of(digest)}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
 
     def savepoint_data(
-        self, sha256: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
+        self, digest: str, checkpoint: int, attempt: int, task: int, subtask: int, number: int, suffix: str = "arrow"
     ) -> str:
         """A file of state in the folder of a savepoint; as `shared`."""
-        return f"{DATA}/{sha256}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
+        return f"{DATA}/{digits_of(digest)}-{checkpoint}-{attempt}-{task}-{subtask}-{number}.{suffix}"
 
     def manifest(self, checkpoint: int) -> str:
         """What makes a checkpoint complete."""

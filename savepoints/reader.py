@@ -104,9 +104,9 @@ class SavedOperator:
 
     @property
     def native_files(self) -> frozenset[str]:
-        """The SHA-256 of each of these files."""
+        """The digest of each of these files."""
         natives = [handle.native.files.values() for _, handle in self._handles if handle.native is not None]
-        return frozenset(file.sha256 for files in natives for file in files)
+        return frozenset(file.digest for files in natives for file in files)
 
     @property
     def native_nbytes(self) -> int:

@@ -22,7 +22,7 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.errors import CheckpointError, ConfigurationError
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable
-from penstock.savepoints.content import Data, sha256_of
+from penstock.savepoints.content import Data, digest_of
 from penstock.savepoints.paths import JobPaths, checkpoint_folder, split_url
 from penstock.savepoints.segments import encode_table, read_file, write_file
 from penstock.savepoints.storage import BlobStore, normalise_url, open_blobs
@@ -85,12 +85,12 @@ class SavepointFiles:
         return self._file(subtask, read_file(source, file), file.path.rpartition(".")[2])
 
     def _file(self, subtask: SubtaskHandle, data: Data, suffix: str) -> FileHandle:
-        taken, sha256 = self.taken, sha256_of(data)
+        taken, digest = self.taken, digest_of(data)
         path = JobPaths(taken.job_id).savepoint_data(
-            sha256, taken.checkpoint, taken.attempt, subtask.task, subtask.subtask, len(self.written), suffix
+            digest, taken.checkpoint, taken.attempt, subtask.task, subtask.subtask, len(self.written), suffix
         )
         self.written.append(path)
-        return write_file(self.blobs, path, data, sha256)
+        return write_file(self.blobs, path, data, digest)
 
     def remove_written(self) -> None:
         """There is no savepoint that would refer to them; what cannot be removed stays behind."""

@@ -1,6 +1,6 @@
 """Arrow tables and batches as bytes, and bytes as files that are checked when they are read.
 
-Checkpoint writers and readers call it. What `read_file` gives is what `write_file` was given: length and SHA-256 are
+Checkpoint writers and readers call it. What `read_file` gives is what `write_file` was given: length and digest are
 compared before anything looks into the bytes. No pickle: files are Arrow IPC, which pandas, DuckDB and Spark read.
 """
 
@@ -16,7 +16,7 @@ from penstock.engine.checkpointing.handles import FileHandle, SegmentHandle
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
-from penstock.savepoints.content import Data, Pieces, joined, length_of, sha256_of, whole
+from penstock.savepoints.content import Data, Pieces, algorithm_of, digest_of, joined, length_of, whole
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobStore
 
@@ -37,19 +37,19 @@ Compression: TypeAlias = Literal["lz4", "zstd"]
 Group: TypeAlias = tuple[pa.Schema, list[pa.RecordBatch]]
 
 
-def write_file(store: BlobStore, path: str, data: Data, sha256: str | None = None) -> FileHandle:
+def write_file(store: BlobStore, path: str, data: Data, digest: str | None = None) -> FileHandle:
     """Write a file and return its handle.
 
     Args:
         store: of the folder.
         path: relative to it, from `paths`; of a name that nothing else is written under.
         data: its content.
-        sha256: of the content, where it is known; else it is computed.
+        digest: of the content, where it is known; else it is computed.
 
     Raises:
         CheckpointError: it cannot be written.
     """
-    handle = FileHandle(path, length_of(data), sha256 if sha256 is not None else sha256_of(data))
+    handle = FileHandle(path, length_of(data), digest if digest is not None else digest_of(data))
     store.put(path, data)
     return handle
 
@@ -58,7 +58,7 @@ def read_file(store: BlobStore, file: FileHandle) -> pa.Buffer:
     """The content of a file, exactly as it was written.
 
     Raises:
-        CheckpointCorruptError: it is missing, or has another length or hash. Names the URL of the file.
+        CheckpointCorruptError: it is missing, or has another length or digest. Names the URL of the file.
     """
     data = store.get(check_path(file.path, store.url))
     where = join_url(store.url, file.path)
@@ -67,10 +67,10 @@ def read_file(store: BlobStore, file: FileHandle) -> pa.Buffer:
             f"{where} has {data.size} bytes instead of {file.length}: it was cut off or overwritten; restore the file "
             "from a backup, or start from another checkpoint or savepoint"
         )
-    found = sha256_of(data)
-    if found != file.sha256:
+    found = digest_of(data, algorithm_of(file.digest))
+    if found != file.digest:
         raise CheckpointCorruptError(
-            f"{where} is not as it was written: its SHA-256 is {found} instead of {file.sha256}; restore the file from "
+            f"{where} is not as it was written: its digest is {found} instead of {file.digest}; restore the file from "
             "a backup, or start from another checkpoint or savepoint"
         )
     return data

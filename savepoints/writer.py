@@ -36,7 +36,7 @@ from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
 from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
-from penstock.savepoints.content import Data, length_of, sha256_of
+from penstock.savepoints.content import Data, algorithm_of, digest_of, length_of
 from penstock.savepoints.history import TableHistory, first_to_merge, merge_changes, merge_rows, standing_rows
 from penstock.savepoints.paths import JobPaths, route_of
 from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file
@@ -58,7 +58,7 @@ class _Files:
 
     Args:
         blobs: where they go.
-        name: makes the path of a file of its hash, its number and its suffix.
+        name: makes the path of a file of its digest, its number and its suffix.
         numbers: count the files.
         uploads: how many files are written at the same time.
         routes: the first part of the path, by uid, of operators with storage of their own.
@@ -72,9 +72,9 @@ class _Files:
     routes: Mapping[str, str] = field(default_factory=dict)
     written: list[FileHandle] = field(default_factory=list)
 
-    def write(self, uid: str, data: Data, suffix: str = "arrow", sha256: str | None = None) -> FileHandle:
+    def write(self, uid: str, data: Data, suffix: str = "arrow", digest: str | None = None) -> FileHandle:
         """Write a file of the operator (or exchange) `uid`."""
-        known = sha256 or sha256_of(data)
+        known = digest or digest_of(data)
         path = self.name(known, *self.place, next(self.numbers), suffix)
         handle = write_file(self.blobs, f"{self.routes[uid]}/{path}" if uid in self.routes else path, data, known)
         self.written.append(handle)
@@ -83,16 +83,16 @@ class _Files:
     def write_rows(self, uid: str, rows: pa.Table, like: TableHandle | None = None) -> SegmentHandle:
         """Write rows of a state, unless the only segment of the state `like` holds the same."""
         data = encode_table(rows.unify_dictionaries())
-        sha256, length = sha256_of(data), length_of(data)
+        digest, length = digest_of(data), length_of(data)
         if like is not None and len(like.segments) == 1:
             only = like.segments[0]
-            if (only.file.sha256, only.file.length) == (sha256, length):
+            if (only.file.digest, only.file.length) == (digest, length):
                 return only
         first, last = -1, -1
         if KEY_GROUP in rows.column_names:
             bounds = pc.min_max(rows.column(KEY_GROUP)).as_py()
             first, last = bounds["min"], bounds["max"]
-        return SegmentHandle(self.write(uid, data, sha256=sha256), rows.num_rows, first, last)
+        return SegmentHandle(self.write(uid, data, digest=digest), rows.num_rows, first, last)
 
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:
         """Write rows that were on their way, one file for each exchange and sender."""
@@ -329,7 +329,9 @@ def _has_length(handle: FileHandle, file: Path) -> bool:
 
 
 def _has_content(handle: FileHandle, file: Path) -> bool:
-    return _has_length(handle, file) and sha256_of(_mapped(file)) == handle.sha256
+    if not _has_length(handle, file):
+        return False
+    return digest_of(_mapped(file), algorithm_of(handle.digest)) == handle.digest
 
 
 def _mapped(file: Path) -> Data:

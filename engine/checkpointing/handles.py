@@ -1,7 +1,7 @@
 """What checkpoints consist of, by reference: which files hold the state of which operator and subtask.
 
 Checkpoint writers make them, subtasks acknowledge with them, the coordinator gathers them, the manifest keeps them.
-They are values without data, cheap to send, and name each file with its length and hash.
+They are values without data, cheap to send, and name each file with its length and digest.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ class FileHandle:
         path: relative to the job's folder (checkpoints) or the savepoint's; unique for ever, so that who deletes it
             cannot meet one who writes it again.
         length: bytes.
-        sha256: of its content, hexadecimal.
+        digest: of its content: the algorithm, a colon, and hexadecimal digits.
     """
 
     path: str
     length: int
-    sha256: str
+    digest: str
 
 
 def distinct(files: Iterable[FileHandle]) -> list[FileHandle]:

@@ -20,7 +20,7 @@ from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.capture import DELETED, Expiry
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table, rows_of_groups
-from penstock.savepoints.content import sha256_of
+from penstock.savepoints.content import digest_of
 from penstock.savepoints.manifest import encode_manifest
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.segments import encode_table, write_file
@@ -60,8 +60,8 @@ def checkpoint(
 
     def write(table: pa.Table) -> SegmentHandle:
         data = encode_table(table)
-        sha256 = sha256_of(data)
-        file = write_file(blobs, JobPaths("job").shared(sha256, 3, 1, 0, 0, next(_NUMBERS)), data, sha256)
+        digest = digest_of(data)
+        file = write_file(blobs, JobPaths("job").shared(digest, 3, 1, 0, 0, next(_NUMBERS)), data, digest)
         groups = table.column(KEY_GROUP).to_pylist()
         return SegmentHandle(file, len(groups), *((groups[0], groups[-1]) if groups else (-1, -1)))
 

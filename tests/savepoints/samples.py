@@ -17,7 +17,7 @@ from penstock.engine.checkpointing.handles import (
 from penstock.engine.elements import CheckpointMode, SnapshotKind
 from penstock.engine.state.capture import Expiry
 from penstock.engine.state.snapshot import Redistribution
-from penstock.savepoints.content import sha256_of
+from penstock.savepoints.content import digest_of
 from penstock.savepoints.paths import JobPaths
 from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import BlobStore
@@ -27,8 +27,8 @@ JOB = "4f2a90ccd1"
 
 def file_of(number: int) -> FileHandle:
     """A handle of a file that is nowhere."""
-    sha256 = sha256_of(str(number).encode())
-    return FileHandle(JobPaths(JOB).shared(sha256, 42, 3, 1, 0, number), 1000 + number, sha256)
+    digest = digest_of(str(number).encode())
+    return FileHandle(JobPaths(JOB).shared(digest, 42, 3, 1, 0, number), 1000 + number, digest)
 
 
 FULL = CompletedCheckpoint(
@@ -80,9 +80,9 @@ def small(
 ) -> CompletedCheckpoint:
     """A checkpoint of one state in one file, which is written."""
     data = encode_table(pa.table({"n": pa.array(values)}))
-    sha256, paths = sha256_of(data), JobPaths(JOB)
+    digest, paths = digest_of(data), JobPaths(JOB)
     name = paths.shared if kind is SnapshotKind.CHECKPOINT else paths.savepoint_data
-    file = write_file(blobs, name(sha256, number, 1, 0, 0, 0), data)
+    file = write_file(blobs, name(digest, number, 1, 0, 0, 0), data)
     table = TableHandle(Redistribution.SPLIT, (), (SegmentHandle(file, len(values)),))
     subtask = SubtaskHandle(0, 0, 1, (OperatorHandle("op", "op", {"state": table}),))
     return empty(number, kind, (subtask,))

@@ -19,7 +19,8 @@ from penstock import ListStateDescriptor, MapStateDescriptor, ValueStateDescript
 from penstock.engine.checkpointing.handles import NativeHandle, OperatorHandle, SubtaskHandle
 from penstock.engine.errors import RestoreError
 from penstock.savepoints.compare import compare
-from penstock.savepoints.content import sha256_of
+from penstock.savepoints.content import digest_of
+from penstock.savepoints.paths import digits_of
 from penstock.savepoints.segments import write_file
 from penstock.savepoints.storage import open_blobs
 from tests.draws import drawn
@@ -181,7 +182,7 @@ def test_keyed_state_in_files_of_a_backend_is_not_said_to_be_the_same(memory_url
     made = []
     for content in (b"rows", b"rows", b"others"):
         url = memory_url()
-        file = write_file(open_blobs(url), f"shared/{sha256_of(content)}-3-1-0-0-0.sst", content)
+        file = write_file(open_blobs(url), f"shared/{digits_of(digest_of(content))}-3-1-0-0-0.sst", content)
         operator = OperatorHandle("a", "sum", native=NativeHandle("rocksdb", {"1.sst": file}, {}))
         made.append(savepoints.read(complete(url, [SubtaskHandle(0, 0, 1, (operator,))])))
     assert savepoints.diff(made[0], made[1]).is_empty

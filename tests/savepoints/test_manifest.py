@@ -19,6 +19,7 @@ from penstock.engine.elements import SnapshotKind
 from penstock.engine.errors import CheckpointCorruptError, RestoreError
 from penstock.engine.graph.scale import Scale
 from penstock.savepoints.manifest import decode_manifest, encode_manifest, seal
+from penstock.savepoints.paths import digits_of
 from tests.savepoints.samples import FULL, empty
 
 _WHERE = "s3://bucket/job/chk-00000042/manifest.json"
@@ -58,7 +59,7 @@ def test_equal_checkpoints_have_equal_manifests() -> None:
 def test_people_and_tools_can_read_it() -> None:
     content = json.loads(_DATA)
     assert [name for name in content if name != "sha256"] == sorted(content.keys() - {"sha256"})
-    assert (content["format"], content["checkpoint"], content["kind"]) == (1, 42, "suspend")
+    assert (content["format"], content["checkpoint"], content["kind"]) == (2, 42, "suspend")
     assert (content["files"], content["bytes"]) == (5, 5015)
     assert content["penstock"]
     lines = _DATA.decode().splitlines()
@@ -117,9 +118,26 @@ def test_what_is_sealed_but_no_manifest_is_refused(text: str, message: str) -> N
         decode_manifest(_sealed(text), _WHERE)
 
 
+def test_files_of_a_manifest_of_format_1_have_a_sha256() -> None:
+    def older(value: Any) -> Any:
+        if isinstance(value, list):
+            return [older(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        return {("sha256" if name == "digest" else name): older(one) for name, one in value.items()}
+
+    content = older(json.loads(_DATA.replace(b"blake3:", b"")))
+    del content["sha256"]
+    found = decode_manifest(seal({**content, "format": 1}), _WHERE)
+    expected = {file.path: f"sha256:{digits_of(file.digest)}" for file in FULL.files()}
+    assert {file.path: file.digest for file in found.files()} == expected
+    # A checkpoint behind it refers to the same files.
+    assert decode_manifest(encode_manifest(found), _WHERE) == found
+
+
 def test_a_newer_format_asks_for_a_newer_penstock() -> None:
-    with pytest.raises(RestoreError, match=rf"{_WHERE} has format 2, written by Penstock 9.1.*upgrade penstock"):
-        decode_manifest(seal({"format": 2, "penstock": "9.1", "unknown": {}}), _WHERE)
+    with pytest.raises(RestoreError, match=rf"{_WHERE} has format 3, written by Penstock 9.1.*upgrade penstock"):
+        decode_manifest(seal({"format": 3, "penstock": "9.1", "unknown": {}}), _WHERE)
 
 
 def _nodes(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -152,7 +170,8 @@ def test_a_value_of_another_type_is_refused_with_its_place(path: tuple[Any, ...]
         (("subtasks", 0, "subtask"), -1, r"subtasks\[0\].subtask is -1"),
         (("subtasks", 0, "in_flight", 0, "file", "path"), "../../etc/passwd", "is no path"),
         (("subtasks", 0, "in_flight", 0, "file", "path"), "/etc/passwd", "is no path"),
-        (("subtasks", 0, "in_flight", 0, "file", "sha256"), "AB" * 32, "is no SHA-256"),
+        (("subtasks", 0, "in_flight", 0, "file", "digest"), "blake3:" + "AB" * 32, "digest is no digest by"),
+        (("subtasks", 0, "in_flight", 0, "file", "digest"), "md5:" + "ab" * 32, "digest is no digest by"),
         (("subtasks", 1), _CONTENT["subtasks"][0], r"subtask \(1, 0\) occurs twice"),
         (("subtasks", 0, "subtask"), 2, r"subtasks\[0\].subtask is 2, of a parallelism of 2"),
         (("subtasks", 0, "operators", 1), _CONTENT["subtasks"][0]["operators"][0], "operator totals occurs twice"),

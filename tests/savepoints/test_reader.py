@@ -20,8 +20,9 @@ from penstock.engine.state.capture import Expiry
 from penstock.engine.state.keys.groups import key_groups
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, keyed_table
 from penstock.engine.task.source_head import SPLITS_SCHEMA
-from penstock.savepoints.content import sha256_of
+from penstock.savepoints.content import digest_of
 from penstock.savepoints.layout import StateKind, layout_of
+from penstock.savepoints.paths import digits_of
 from penstock.savepoints.segments import encode_table, write_file
 from penstock.savepoints.storage import BlobStore, open_blobs
 from tests.draws import drawn
@@ -212,7 +213,7 @@ def test_how_far_a_source_has_read_is_a_table(memory_url: MakeUrl) -> None:
 
 def _with_table(url: str, name: str, redistribution: Redistribution, rows: pa.Table) -> str:
     data = encode_table(rows)
-    file = write_file(open_blobs(url), f"shared/{sha256_of(data)}-3-1-0-0-0.arrow", data)
+    file = write_file(open_blobs(url), f"shared/{digits_of(digest_of(data))}-3-1-0-0-0.arrow", data)
     handle = OperatorHandle("op", "op", {name: TableHandle(redistribution, (), (SegmentHandle(file, rows.num_rows),))})
     return complete(url, [SubtaskHandle(0, 0, 1, (handle,))])
 
@@ -222,7 +223,7 @@ def test_of_a_broadcast_map_that_all_subtasks_have_one_is_shown(memory_url: Make
     data = encode_table(pa.table({"map_key": ["x"], "value": [1]}))
     subtasks = []
     for subtask in range(2):
-        file = write_file(open_blobs(url), f"shared/{sha256_of(data)}-3-1-0-{subtask}-0.arrow", data)
+        file = write_file(open_blobs(url), f"shared/{digits_of(digest_of(data))}-3-1-0-{subtask}-0.arrow", data)
         table = TableHandle(Redistribution.BROADCAST, (), (SegmentHandle(file, 1),))
         subtasks.append(SubtaskHandle(0, subtask, 2, (OperatorHandle("op", "op", {"rules": table}),)))
     state = savepoints.read(complete(url, subtasks)).operator("op").state("rules")

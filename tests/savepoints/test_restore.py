@@ -25,7 +25,7 @@ from penstock.engine.graph.physical import PhysicalGraph
 from penstock.engine.state.capture import OperatorCapture, complete_table
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, by_group, rows_of_groups
 from penstock.savepoints import restore
-from penstock.savepoints.content import sha256_of
+from penstock.savepoints.content import digest_of
 from penstock.savepoints.restore import NonRestoredState, load_task, plan_failover, plan_restore, url_of
 from penstock.savepoints.segments import write_file
 from tests.savepoints.subtasks import (
@@ -259,7 +259,7 @@ def _native(storage: Storage, format_name: str, file_name: str = "1.sst") -> Com
     handles, blobs = [], storage.open(ROOT)
     for subtask in range(2):
         data = " ".join(str(key) for key in range(20) if owner(key, 2) == subtask).encode()
-        file = write_file(blobs, PATHS.shared(sha256_of(data), 3, 1, 1, subtask, 0), data)
+        file = write_file(blobs, PATHS.shared(digest_of(data), 3, 1, 1, subtask, 0), data)
         native = NativeHandle(format_name, {file_name: file}, {"value": "v"})
         handles.append(SubtaskHandle(1, subtask, 2, (OperatorHandle("count", "the count", native=native),)))
     return completed(3, handles)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.engine.checkpointing.handles import FileHandle
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError, CheckpointError
-from penstock.savepoints.content import Pieces, joined, length_of, sha256_of, whole
+from penstock.savepoints.content import Pieces, digest_of, joined, length_of, whole
 from penstock.savepoints.segments import (
     Compression,
     decode_batches,
@@ -76,13 +76,28 @@ def test_types_that_arrow_has(blobs: BlobStore) -> None:
 
 def test_a_file_is_described_by_its_handle(blobs: BlobStore) -> None:
     file = write_file(blobs, "shared/a.arrow", b"12345")
-    assert file == FileHandle("shared/a.arrow", 5, sha256_of(b"12345"))
+    assert file == FileHandle("shared/a.arrow", 5, digest_of(b"12345"))
     assert read_file(blobs, file).to_pybytes() == b"12345"
 
 
-def test_every_changed_byte_is_found(memory_folder: BlobStore) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "digits"),
+    [
+        ("blake3", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"),
+        ("sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+    ],
+)
+def test_digests_are_those_that_others_compute(algorithm: str, digits: str) -> None:
+    """The examples of the algorithms' authors, whatever pieces the content is in."""
+    assert digest_of(b"abc", algorithm) == digest_of(Pieces((b"a", b"", b"bc")), algorithm) == f"{algorithm}:{digits}"
+
+
+@pytest.mark.parametrize("algorithm", ["blake3", "sha256"])
+def test_every_changed_byte_is_found(memory_folder: BlobStore, algorithm: str) -> None:
+    """In the files of earlier versions, too, which have a SHA-256."""
     data = bytes(whole(encode_table(_TABLE)))
-    file = write_file(memory_folder, "shared/a.arrow", data)
+    file = write_file(memory_folder, "shared/a.arrow", data, digest_of(data, algorithm))
+    assert read_file(memory_folder, file).to_pybytes() == data
     for place in range(len(data)):
         changed = bytearray(data)
         changed[place] ^= 1 << (place % 8)
