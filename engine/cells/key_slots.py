@@ -25,6 +25,8 @@ _MANY_ROWS: Final = 1024
 _MANY_A_KEY: Final = 4
 _FEW_KEYS: Final = 4096
 """Above this, numbers are looked up in a compiled hash table."""
+_PLACES_A_KEY: Final = 2
+"""A table by number may have so many; a hash table has more."""
 _MIN_UNUSED: Final = 1024
 
 
@@ -96,12 +98,12 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
     Args:
         columns: the key columns, at least one.
     """
-    if len(columns) == 1 and _is_narrow(columns[0]):
-        kind = columns[0].type
-        return map_distinct(
-            columns[0].to_numpy().astype(np.int64, copy=False),
-            lambda distinct: index.lookup([pa.array(distinct, kind)]),
-        )
+    if len(columns) == 1 and _are_many_integers(columns[0]):
+        numbers, kind = columns[0].to_numpy().astype(np.int64, copy=False), columns[0].type
+        most = max(len(numbers), _PLACES_A_KEY * len(index))
+        found = index.direct.lookup(numbers, most, lambda distinct: index.lookup([pa.array(distinct, kind)]))
+        if found is not None:
+            return found
     if not _repeat(columns, len(index)):
         return index.lookup(columns)
     numbers, distinct = distinct_of(columns)
@@ -117,14 +119,11 @@ def _repeat(columns: list[pa.Array], keys: int) -> bool:
     return len(columns) > 1 or keys <= _FEW_KEYS or not is_word(columns[0].type)
 
 
-def _is_narrow(column: pa.Array) -> bool:
-    """Whether the keys are integers that lie closer together than there are rows."""
+def _are_many_integers(column: pa.Array) -> bool:
+    """Whether it is worth while to look up the keys by their numbers, where these lie close together."""
     if len(column) < _MANY_ROWS or column.null_count:
         return False
-    if not pa.types.is_integer(column.type) or pa.types.is_uint64(column.type):
-        return False
-    numbers = column.to_numpy()
-    return int(numbers.max()) - int(numbers.min()) < len(numbers)
+    return pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type)
 
 
 def map_distinct(numbers: _Int64s, function: Callable[[_Int64s], _Int64s]) -> _Int64s:

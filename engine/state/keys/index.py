@@ -30,6 +30,7 @@ from penstock.engine.state.keys.codec import (
     unpack,
     words_of,
 )
+from penstock.engine.state.keys.direct_slots import DirectSlots
 from penstock.engine.state.keys.groups import hash_columns
 from penstock.engine.state.keys.hash_tables import MOST_WORDS, WordRowTable, new_rows, with_room
 from penstock.engine.state.keys.loading import BesideLoader
@@ -86,6 +87,9 @@ class KeyIndex:
     Args:
         hash_rows: a 64-bit hash of each row of key columns. Those of different keys may be equal.
 
+    Attributes:
+        direct: what `slots_of_rows` knows of its slots.
+
     Example:
         >>> index = KeyIndex()
         >>> index.lookup([pa.array(["b", "a", "b"])]).tolist()
@@ -100,6 +104,7 @@ class KeyIndex:
         self._null_slot = -1
         self._is_simple = False
         self._asked = 0
+        self.direct = DirectSlots()
 
     def __len__(self) -> int:
         return self._pool.used
@@ -196,6 +201,7 @@ class KeyIndex:
         Args:
             slots: of keys that are held, each once.
         """
+        self.direct.forget()
         if self._null_slot >= 0 and (slots == self._null_slot).any():
             self._pool.give_back(np.array([self._null_slot]))
             slots, self._null_slot = slots[slots != self._null_slot], -1

@@ -76,6 +76,31 @@ def test_keys_out_of_use_do_not_pile_up() -> None:
     assert keys.table(kept).equals(in_use)
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 3, 40, -30, 10**9, -(2**63)]), st.lists(st.integers(0, 15), min_size=1)),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_numbers_that_move_on_keep_their_slots_while_they_are_in_use(batches: list[tuple[int, list[int]]]) -> None:
+    keys, in_use = CountedKeys(["k"]), dict[int, int]()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_slots, "_MANY_ROWS", 1)
+        patch.setattr(key_slots, "_MIN_UNUSED", 0)
+        for begin, offsets in batches:
+            numbers = [begin + offset for offset in offsets]
+            slots = keys.lookup(pa.table({"k": pa.array(numbers, pa.int64())}))
+            assert keys.table(slots).column("k").to_pylist() == numbers
+            found = dict(zip(numbers, slots.tolist(), strict=True))
+            assert all(in_use.get(number, slot) == slot for number, slot in found.items())
+            fresh = {number: slot for number, slot in found.items() if number not in in_use}
+            keys.use(np.array(list(fresh.values()), np.int64))
+            in_use |= fresh
+            gone = [number for number in in_use if number % 3 == 0]
+            keys.leave(np.array([in_use.pop(number) for number in gone], np.int64))
+
+
 @given(st.lists(st.integers(-(10**12), 10**12) | st.integers(0, 9), min_size=1, max_size=30))
 def test_a_function_is_called_once_with_each_number(numbers: list[int]) -> None:
     calls = []
