@@ -135,6 +135,10 @@ def _with_watermark(table: CatalogTable, node: PlanNode) -> PlanNode:
             f"event time needs TIMESTAMP(3) or TIMESTAMP_LTZ(3), not {column.type}; add a computed column, such as "
             "`ts AS TO_TIMESTAMP_LTZ(millis, 3)`",
         )
+    if node.columns[column.index].time is TimeAttribute.PROCTIME:
+        raise source.invalid(
+            definition.column.at, "PROCTIME is the time of the clock, and takes no WATERMARK; leave it out"
+        )
     watermark = None if _is_of_source(definition.value) else binder.bind(definition.value)
     if watermark is not None:
         _check_watermark(watermark.type, column.type, definition.value.at, source)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -192,8 +193,7 @@ class TableParser:
             if cursor.sees("UNIQUE"):
                 raise cursor.source.unsupported(cursor.at, "UNIQUE is not supported; use PRIMARY KEY")
             cursor.expect("PRIMARY", "KEY", where="as the constraint")
-            found.keys.extend(cursor.in_brackets(cursor.identifier))
-            self._not_enforced()
+            self._add_key(found.keys, cursor.in_brackets(cursor.identifier), at)
             return
         declared = self._column(found.keys)
         found.columns.append(s.PlacedColumn(at, declared, self._after()))
@@ -204,6 +204,17 @@ class TableParser:
         if self.cursor.accept("AFTER"):
             return self.cursor.identifier("the column before it").name
         return None
+
+    def _add_key(self, keys: list[Identifier], columns: Sequence[Identifier], at: int) -> None:
+        """The columns behind PRIMARY KEY, and what must follow them."""
+        source = self.cursor.source
+        if keys:
+            raise source.invalid(at, "a table has one PRIMARY KEY, which may have several columns; leave this one out")
+        for column in columns:
+            if column.name in [key.name for key in keys]:
+                raise source.invalid(column.at, f"the primary key names {column.name!r} more than once; name it once")
+            keys.append(column)
+        self._not_enforced()
 
     def _not_enforced(self) -> None:
         if not self.cursor.accept("NOT", "ENFORCED"):
@@ -224,9 +235,12 @@ class TableParser:
             key = cursor.string("the key of the metadata in quotes") if cursor.accept("FROM") else None
             virtual = cursor.accept("VIRTUAL")
             return s.MetadataColumn(name.at, name.name, kind, key, virtual, self._comment())
-        if cursor.accept("PRIMARY", "KEY"):
-            keys.append(name)
-            self._not_enforced()
+        at, is_named = cursor.at, cursor.accept("CONSTRAINT")
+        if is_named:
+            cursor.identifier("the name of the constraint")
+            cursor.expect("PRIMARY", "KEY", where="as the constraint")
+        if is_named or cursor.accept("PRIMARY", "KEY"):
+            self._add_key(keys, (name,), at)
         return s.PhysicalColumn(name.at, name.name, kind, self._comment())
 
     def _comment(self) -> str | None:

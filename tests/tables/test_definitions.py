@@ -454,3 +454,26 @@ def test_files_have_no_metadata() -> None:
         list(env.sql("SELECT f FROM named").collect())  # type: ignore[union-attr]
     with pytest.raises(SqlError, match="column 'f': metadata of files is not supported"):
         env.sql("INSERT INTO named VALUES (1)")
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("a INT PRIMARY KEY NOT ENFORCED, b INT PRIMARY KEY NOT ENFORCED", "a table has one PRIMARY KEY"),
+        ("a INT PRIMARY KEY NOT ENFORCED, b INT, PRIMARY KEY (b) NOT ENFORCED", "a table has one PRIMARY KEY"),
+        ("a INT, b INT, PRIMARY KEY (a, b, a) NOT ENFORCED", "names 'a' more than once"),
+        ("at AS PROCTIME(), WATERMARK FOR at AS at", "PROCTIME is the time of the clock"),
+    ],
+)
+def test_two_keys_and_a_watermark_of_the_clock_are_refused(columns: str, says: str) -> None:
+    env = StreamEnvironment(runtime="local")
+    with pytest.raises(SqlValidationError, match=says):
+        env.sql(f"CREATE TABLE t ({columns}) WITH ('connector' = 'blackhole')")
+
+
+def test_the_key_of_a_column_may_have_a_name() -> None:
+    env = StreamEnvironment(runtime="local")
+    env.sql("CREATE TABLE t (a INT CONSTRAINT one PRIMARY KEY NOT ENFORCED) WITH ('connector' = 'blackhole')")
+    described = env.sql("DESCRIBE t")
+    assert described is not None
+    assert [row["key"] for row in described.collect()] == ["PRI(a)"]
