@@ -182,6 +182,10 @@ class JobManager:
         scaling = None if self._autoscaling is None else self._autoscaling.report()
         return job_info(self._job_id, self._started_ms, self._shell, scaling, self._watch.waits)
 
+    async def reading(self) -> tuple[JobInfo, Sequence[SubtaskMetrics]]:
+        """What `info` and `metrics` give: who watches the job asks for both, again and again."""
+        return await self.info(), await self.metrics()
+
     async def client_view(self, results: Sequence[int], seen: int) -> ClientView | None:
         """Where the client fetches the rows of the results nodes; see `JobView.client_view`."""
         return await self._view.client_view(results, seen)

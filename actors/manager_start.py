@@ -53,6 +53,8 @@ def create_manager(name: str, job_id: str, content: bytes, restarts: bool, detac
         "namespace": NAMESPACE,
         "num_cpus": 0,
         "max_concurrency": _CALLS,
+        # Ray would keep a record of each call, and who watches the job makes one after another.
+        "enable_task_events": False,
         "max_restarts": -1 if restarts else 0,
         **({"lifetime": "detached"} if detached else {}),
         **_on_the_head(),

@@ -186,9 +186,9 @@ class JobControl:
         """A call that comes back with the job's `JobReport` when it has ended."""
         return self._manager.wait_for_end.remote()
 
-    def reading(self) -> tuple[Any, Any]:
-        """Calls that come back with what `info` and `subtask_metrics` give; `answer_of` takes them."""
-        return self._manager.info.remote(), self._manager.metrics.remote()
+    def reading(self) -> Any:
+        """A call that comes back with what `info` and `subtask_metrics` give, a pair; `answer_of` takes it."""
+        return self._manager.reading.remote()
 
     def explain(self) -> str:
         """The tasks that run, with their operators and where their rows go. Errors as for `state`."""

@@ -161,7 +161,7 @@ class _Watched:
         control: of the job.
         end: a call that comes back when the job ends: managers whose clients know how leave at once.
         info: what its manager said last; None: nothing so far.
-        asked: calls for its state and its counters that are not answered yet. One that is stopped or cut off is asked
+        asked: a call for its state and its counters that is not answered yet. One that is stopped or cut off is asked
             no more meanwhile, and nobody waits for it.
         asked_at: when, monotonic seconds.
     """
@@ -169,7 +169,7 @@ class _Watched:
     control: JobControl
     end: Any
     info: JobInfo | None = None
-    asked: tuple[Any, Any] | None = None
+    asked: Any = None
     asked_at: float = 0.0
 
     @property
@@ -178,11 +178,11 @@ class _Watched:
         return self.info is not None and self.info.status.ended
 
     def ask(self) -> Sequence[Any]:
-        """Ask, if no question is open; the new calls."""
+        """Ask, if no question is open; the new call."""
         if self.asked is not None:
             return ()
         self.asked, self.asked_at = self.control.reading(), time.monotonic()
-        return self.asked
+        return (self.asked,)
 
     def answer(self) -> Reading | None:
         """What it has answered; None: not yet, or it is being restarted, or has left since."""
@@ -190,11 +190,11 @@ class _Watched:
 
         from penstock.actors.registry import answer_of
 
-        if self.asked is None or ray.wait(list(self.asked), num_returns=len(self.asked), timeout=0)[1]:
+        if self.asked is None or not ray.wait([self.asked], timeout=0)[0]:
             return None
-        calls, self.asked = self.asked, None
+        call, self.asked = self.asked, None
         try:
-            self.info, metrics = (answer_of(call, self.control.name) for call in calls)
+            self.info, metrics = answer_of(call, self.control.name)
         except WorkerLostError:
             return None
         except PenstockError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,6 @@ SOON_SECONDS: Final = 0.5
 _TROUBLED_MS: Final = 60_000
 """What has been away for longer is looked at as seldom as all else."""
 MOST_LISTENERS: Final = 64
-_NODES_EVERY: Final = 2
 _APART: Final = 4
 """Between two readings is at least so many times the work of one."""
 
@@ -51,10 +51,10 @@ class Collector:
         self._thread = ThreadPoolExecutor(1, "readings")
         self._exporter = exporter
         self._listeners: set[asyncio.Event] = set()
-        self._readings = 0
         self._took = 0.0
+        self._nodes: Sequence[Node] = ()
+        self._nodes_at = -math.inf
         self.observed = observed
-        self.nodes: Sequence[Node] = ()
         self.problem: str | None = None
 
     async def run(self) -> None:
@@ -86,7 +86,6 @@ class Collector:
         except Exception as error:
             # Watchers are told of the error, whatever it is; the next reading may succeed.
             self.problem = f"{type(error).__name__}: {error}"
-        self._readings += 1
         for listener in self._listeners:
             listener.set()
         if self._exporter is not None and self.problem is None:
@@ -97,8 +96,6 @@ class Collector:
         began = time.thread_time()
         try:
             readings = self._cluster.read()
-            if self._readings % _NODES_EVERY == 0:
-                self.nodes = self._cluster.nodes()
             now, now_ms = time.monotonic(), time.time_ns() // 1_000_000
             for reading in readings:
                 self.observed.see(reading.info, reading.metrics, now, now_ms)
@@ -106,6 +103,17 @@ class Collector:
         finally:
             # CPU time: what is only waited for holds up nobody else.
             self._took = time.thread_time() - began
+
+    async def nodes(self) -> Sequence[Node]:
+        """All machines, as of now or of a moment ago: they are read when somebody asks, as seldom as jobs are.
+
+        Of a cluster that does not answer, those that were there last: `problem` tells of it.
+        """
+        now = time.monotonic()
+        if now - self._nodes_at >= self._every:
+            with contextlib.suppress(Exception):
+                self._nodes, self._nodes_at = await asyncio.to_thread(self._cluster.nodes), now
+        return self._nodes
 
     @property
     def listeners(self) -> int:

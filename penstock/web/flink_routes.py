@@ -61,15 +61,16 @@ def flink_routes(collector: Collector, operations: Operations, cluster: Cluster,
 def _cluster_routes(collector: Collector) -> list[Route]:
     observed = collector.observed
 
-    def alive() -> list[Node]:
+    async def alive() -> list[Node]:
         # Nodes that have left, which Ray keeps listing, are not in Flink's list.
-        return [node for node in collector.nodes if node.alive]
+        return [node for node in await collector.nodes() if node.alive]
 
-    def slots() -> tuple[int, int]:
-        return int(sum(node.cpus for node in alive())), int(sum(node.free_cpus for node in alive()))
+    async def slots() -> tuple[tuple[int, int], int]:
+        nodes = await alive()
+        return (int(sum(node.cpus for node in nodes)), int(sum(node.free_cpus for node in nodes))), len(nodes)
 
     async def overview(request: Request) -> Response:
-        return JSONResponse(flink.overview(observed.jobs(), slots(), len(alive())))
+        return JSONResponse(flink.overview(observed.jobs(), *await slots()))
 
     async def config(request: Request) -> Response:
         return JSONResponse(flink.config())
@@ -86,7 +87,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
         return _aggregated(request, [flink_metrics.of_job(view) for view in views])
 
     async def manager_metrics(request: Request) -> Response:
-        values = flink_metrics.of_cluster(observed.jobs(), slots(), len(alive()))
+        values = flink_metrics.of_cluster(observed.jobs(), *await slots())
         return JSONResponse(flink_metrics.answer(values, request.query_params.get("get")))
 
     async def taskmanagers(request: Request) -> Response:
@@ -107,12 +108,12 @@ def _cluster_routes(collector: Collector) -> list[Route]:
                 },
                 "blocked": False,
             }
-            for node in alive()
+            for node in await alive()
         ]
         return JSONResponse({"taskmanagers": nodes})
 
     async def taskmanagers_metrics(request: Request) -> Response:
-        values = [{"Status.Slots.Total": node.cpus, "Status.Slots.Available": node.free_cpus} for node in alive()]
+        values = [{"Status.Slots.Total": node.cpus, "Status.Slots.Available": node.free_cpus} for node in await alive()]
         return _aggregated(request, values)
 
     return [

@@ -118,7 +118,7 @@ def _cluster_routes(collector: Collector) -> list[Route]:
         return JSONResponse(_jobs(collector))
 
     async def nodes(request: Request) -> Response:
-        return JSONResponse({"nodes": [asdict(node) for node in collector.nodes]})
+        return JSONResponse({"nodes": [asdict(node) for node in await collector.nodes()]})
 
     async def openapi(request: Request) -> Response:
         return JSONResponse(openapi_document(request.app.routes))

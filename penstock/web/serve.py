@@ -325,6 +325,7 @@ def start_server(options: ServerOptions) -> Address:
         max_restarts=-1,
         max_task_retries=-1,
         max_concurrency=4,
+        enable_task_events=False,
         # On a worker it would keep the cluster from giving that machine back.
         resources=dict(ON_THE_HEAD),
     ).remote(chosen)

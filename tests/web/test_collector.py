@@ -145,15 +145,29 @@ def test_a_job_that_may_be_back_at_any_moment_is_looked_at_more_often(
     assert pauses[0] == pytest.approx(pause, abs=0.2)
 
 
-def test_a_node_that_is_lost_is_shown_within_two_readings() -> None:
-    cluster = FakeCluster()
-    collector, nodes = Collector(cluster, Observed()), cluster.nodes()
+def test_nodes_are_read_when_somebody_asks_and_shown_as_they_are_then() -> None:
+    cluster, now = FakeCluster(), FakeCluster().nodes()
+    asked: list[Sequence[Node]] = []
 
-    async def reading() -> Sequence[Node]:
-        await collector.read()
-        cluster.nodes = lambda: [replace(node, alive=False) for node in nodes]  # type: ignore[method-assign]
-        for _ in range(2):
+    def nodes() -> Sequence[Node]:
+        if cluster.away:
+            raise ConnectionError("the cluster is away")
+        asked.append(now)
+        return now
+
+    cluster.nodes = nodes  # type: ignore[method-assign]
+    seldom, at_once = Collector(cluster, Observed()), Collector(cluster, Observed(), every=0.0)
+
+    async def look() -> list[bool]:
+        nonlocal now
+        for collector in (seldom, at_once):
             await collector.read()
-        return collector.nodes
+        assert not asked, "nobody has asked yet"
+        alive = [(await collector.nodes())[0].alive for collector in (seldom, at_once)]
+        now = [replace(node, alive=False) for node in now]
+        alive += [(await collector.nodes())[0].alive for collector in (at_once, seldom)]
+        cluster.away = True
+        return [*alive, (await at_once.nodes())[0].alive]
 
-    assert not asyncio.run(reading())[0].alive
+    assert asyncio.run(look()) == [True, True, False, True, False]
+    assert len(asked) == 3
