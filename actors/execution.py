@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import ray
 from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
+from penstock.actors.counters import CounterReader
 from penstock.actors.deaths import death, explained, lost_worker, remark
 from penstock.actors.deployment import Restore, Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
@@ -89,6 +90,7 @@ class Execution:
         self._explaining: set[asyncio.Task[None]] = set()
         self._aligning: list[asyncio.Task[None]] = []
         self._metrics: dict[Place, SubtaskMetrics] = {}
+        self._counters = CounterReader()
         self._awaiting_room: asyncio.Task[None] | None = None
 
     def remove_old(self) -> None:
@@ -501,8 +503,7 @@ class Execution:
 
     async def metrics(self) -> Sequence[SubtaskMetrics]:
         """The latest counters of all subtasks that have given any."""
-        asking = [asyncio.ensure_future(self._ask_metrics(place)) for place in self.attempts]
-        if asking:
+        if asking := [asyncio.ensure_future(self._ask_metrics(place)) for place in self.attempts]:
             await asyncio.wait(asking, timeout=_METRICS_SECONDS)
         return self.last_metrics
 
@@ -517,9 +518,8 @@ class Execution:
 
     async def channels(self, place: Place) -> Sequence[ChannelStatistics]:
         """The channels behind a subtask; errors as for `stacks`."""
-        attempt = self.attempts.get(place, 0)
-        channels: Sequence[ChannelStatistics] = await self._actor(place).channels.remote(attempt)
-        return channels
+        attempt, actor = self.attempts.get(place, 0), self._actor(place)
+        return cast("Sequence[ChannelStatistics]", await actor.channels.remote(attempt))
 
     def _actor(self, place: Place) -> Any:
         if place not in self.actors:
@@ -541,7 +541,7 @@ class Execution:
 
     async def _ask_metrics(self, place: Place) -> None:
         with contextlib.suppress(RayError, KeyError):
-            self._keep_metrics(place, await self.actors[place].metrics.remote(self.attempts[place]))
+            self._keep_metrics(place, await self._counters.ask(self.actors[place], self.attempts[place]))
 
     def _keep_metrics(self, place: Place, metrics: SubtaskMetrics | None) -> None:
         if metrics is not None:

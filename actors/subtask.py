@@ -21,6 +21,7 @@ import ray
 
 from penstock.actors.capture_writer import Answer, Declined
 from penstock.actors.channels import Pushed, take_frame, unpacked
+from penstock.actors.counters import serve_counters
 from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
@@ -71,6 +72,7 @@ class SubtaskActor:
         self._lifeline: Lifeline | None = None
         self._links: LinkServer | None = None
         self._questions: LinkServer | None = None
+        self._counters: LinkServer | None = None
         self._sockets: ThreadSockets | None = None
         self._log = TaskLog()
         self._log.install()
@@ -150,6 +152,7 @@ class SubtaskActor:
                 readers = None if self._sockets is None else self._sockets.incoming
                 self._links = LinkServer(actor_id, self._on_frame, readers)
                 self._questions = LinkServer(listening_id(actor_id), self._on_question, readers, prepare_for_questions)
+                self._counters = serve_counters(actor_id, self._counted_of)
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
         take_frame(frame, reply, self._take)
@@ -275,6 +278,9 @@ class SubtaskActor:
 
     async def metrics(self, attempt: int) -> SubtaskMetrics | None:
         """The counters as of now."""
+        return self._counted_of(attempt)
+
+    def _counted_of(self, attempt: int) -> SubtaskMetrics | None:
         running = self._of(attempt)
         return None if running is None else self._counted(running)
 

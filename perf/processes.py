@@ -9,6 +9,7 @@ import importlib
 import os
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -50,6 +51,7 @@ class ProcessTree:
         self._psutil = _psutil()
         self._root = self._psutil.Process(root)
         self._cpu: dict[Any, float] = {}
+        self._commands: dict[Any, str] = {}
         self._includes_this = self._root.pid == os.getpid()
         self._own = 0.0
 
@@ -58,14 +60,23 @@ class ProcessTree:
 
         Of this process, what this object itself has used is left out.
         """
+        return sum(self.cpu_by_command().values())
+
+    def cpu_by_command(self) -> Mapping[str, float]:
+        """The same by what processes are called when they are seen last: the first word of their command lines."""
         started = time.process_time()
         for process in self._processes():
             try:
-                times = process.cpu_times()
+                times, command = process.cpu_times(), process.cmdline()
             except self._psutil.Error:
                 continue
             self._cpu[process] = times.user + times.system
-        used = sum(self._cpu.values()) - (self._own if self._includes_this else 0.0)
+            self._commands[process] = command[0] if command else ""
+        if self._includes_this and self._root in self._cpu:
+            self._cpu[self._root] -= self._own
+        used: dict[str, float] = {}
+        for process, seconds in self._cpu.items():
+            used[self._commands[process]] = used.get(self._commands[process], 0.0) + seconds
         self._own += time.process_time() - started
         return used
 

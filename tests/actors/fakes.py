@@ -37,6 +37,8 @@ class FakeActor:
         calls: the methods that were called, in order, with their arguments.
     """
 
+    _actor_id = b"no process listens under this id"
+
     def __init__(self, **answers: Callable[..., Any]) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self._answers = answers

@@ -82,3 +82,27 @@ def test_pages_flame_graphs_and_scrapes_ask_the_server(monkeypatch: pytest.Monke
     server.stop()
     assert wanted <= set(asked)
     assert not [url for url in asked if url.startswith("no answer")]
+
+
+def test_what_watching_takes_is_told_by_whose_cpu_it_is() -> None:
+    alone = {"/usr/lib/raylet": 5.0, "ray::JobManager": 4.0, "ray::SubtaskActor:sums/0": 2.0, "python": 3.0}
+    watched_by = {
+        **alone,
+        "ray::JobManager": 6.0,
+        "ray::SubtaskActor:sums/1": 0.5,
+        "ray::ConsoleActor": 7.0,
+        "python": 4.0,
+    }
+    pairs = [(watched._by_owner(watched_by), watched._by_owner(alone))] * 3
+    figures = watched._at_rest("at rest", pairs).figures
+    found = {name.removeprefix("CPU ms/s, "): figure["median"] for name, figure in figures.items()}
+    assert found == {
+        "console": 7.0,
+        "job manager": 2.0,
+        "subtasks": 0.5,
+        "GCS": 0.0,
+        "raylet": 0.0,
+        "who asks, and Ray's helpers": 1.0,
+        "all": 10.5,
+        "all but who asks and Ray's helpers": 9.5,
+    }
