@@ -181,7 +181,11 @@ class _Watched:
         """Ask, if no question is open; the new call."""
         if self.asked is not None:
             return ()
-        self.asked, self.asked_at = self.control.reading(), time.monotonic()
+        try:
+            self.asked, self.asked_at = self.control.reading(), time.monotonic()
+        except AttributeError:
+            # It is of an older version; the others are shown all the same.
+            return ()
         return (self.asked,)
 
     def answer(self) -> Reading | None:

@@ -46,6 +46,8 @@ class Control:
         return f"manager of {self.now.id}"
 
     def reading(self) -> Call:
+        if isinstance(self.error, AttributeError):
+            raise self.error
         said = self.error or (self.now, ())
         self.asked.append(Call(said if self.answers else None))
         return self.asked[-1]
@@ -97,6 +99,8 @@ def test_a_manager_that_is_stopped_keeps_no_other_waiting_and_is_asked_once(
 
 def test_a_manager_that_fails_to_answer_hides_no_other_job(jobs: dict[str, Control]) -> None:
     jobs["orders"].error = JobError("odd")
+    assert [reading.info.id for reading in RayCluster().read()] == ["sales-1"]
+    jobs["orders"].error = AttributeError("it is of another version")
     assert [reading.info.id for reading in RayCluster().read()] == ["sales-1"]
     jobs["orders"].error = ActorUnavailableError("it is being restarted", b"0" * 16)
     cluster = RayCluster()
