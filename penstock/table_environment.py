@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from penstock.engine.api.streams import DataStream
-from penstock.engine.connectors import Source
 from penstock.engine.graph.logical import GraphBuilder
 from penstock.table_connectors.registry import CONNECTORS
 from penstock.tables.environment import TableEnvironment
+from penstock.tables.lower.base import FromSource
 from penstock.tables.session_options import JobOptions
 from penstock.tables.upgrade import SavedOperator
 
 
 def tables_of(
-    from_source: Callable[[Source, str], DataStream],
+    from_source: FromSource,
     from_rows: Callable[[pa.Table], DataStream],
     apart: Callable[[pa.Table], DataStream],
     job_options: JobOptions,

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from penstock.engine.api.streams import DataStream
-from penstock.engine.connectors import Source
 from penstock.engine.durations import parse_duration
 from penstock.engine.errors import ConfigurationError, GraphError, PenstockError, SqlError, nearest
 from penstock.engine.graph.logical import GraphBuilder
@@ -27,7 +26,7 @@ from penstock.tables.catalog.connectors import Connectors, TableConnector
 from penstock.tables.definitions import Definitions
 from penstock.tables.functions.user import UserFunction
 from penstock.tables.ibis_queries import compiled, unbound_table
-from penstock.tables.lower.base import Lowering
+from penstock.tables.lower.base import FromSource, Lowering
 from penstock.tables.lower.lowering import LOWERED
 from penstock.tables.lower.shared import SharedParts
 from penstock.tables.lower.sinks import write
@@ -76,7 +75,7 @@ class TableEnvironment:
 
     def __init__(
         self,
-        from_source: Callable[[Source, str], DataStream],
+        from_source: FromSource,
         from_rows: Callable[[pa.Table], DataStream],
         apart: Callable[[pa.Table], DataStream],
         connectors: Sequence[TableConnector],
@@ -346,11 +345,23 @@ class TableEnvironment:
         return self._lowering(node, StatementUids(self.graph)).stream(node)
 
     def _lowering(self, plan: PlanNode, uids: StatementUids) -> Lowering:
-        ttl_ms = parse_duration(self.option("table.exec.state.ttl"), "table.exec.state.ttl") or None
+        ttl_ms, idle_ms = map(self._milliseconds, ("table.exec.state.ttl", "table.exec.source.idle-timeout"))
         shared = SharedParts(plan) if self.option("table.optimizer.reuse-sub-plan-enabled") == "true" else None
         return Lowering(
-            LOWERED, self._from_source, self._from_rows, self.catalog, self.connectors, self.zone, uids, shared, ttl_ms
+            LOWERED,
+            self._from_source,
+            self._from_rows,
+            self.catalog,
+            self.connectors,
+            self.zone,
+            uids,
+            shared,
+            ttl_ms,
+            idle_ms,
         )
+
+    def _milliseconds(self, option: str) -> int | None:
+        return parse_duration(self.option(option), option) or None
 
     def _context(self, source: SqlText) -> QueryContext:
         return QueryContext(source, self.catalog, self.connectors, self._options.values())

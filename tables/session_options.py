@@ -24,11 +24,13 @@ OPTIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "table.exec.sink.nested-constraint-enforcer": ("IGNORE", ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS")),
     "table.exec.sink.require-on-conflict": ("true", _BOOLEANS),
     "table.exec.source.cdc-events-duplicate": ("false", _BOOLEANS),
+    "table.exec.source.idle-timeout": ("0 ms", ()),
     "table.exec.state.ttl": ("0 ms", ()),
     "table.optimizer.reuse-sub-plan-enabled": ("true", _BOOLEANS),
     "sql-client.execution.result-mode": ("CHANGELOG", ("CHANGELOG", "TABLE")),
 }
 """The options of SQL: their defaults, and the values that they take; none for any."""
+_DURATIONS: Final = ("table.exec.source.idle-timeout", "table.exec.state.ttl")
 _OF_FLINKS_PLANNER: Final = (
     "table.exec.mini-batch.", "table.exec.resource.", "table.exec.window-agg.", "table.exec.async-", "table.optimizer.",
     "table.exec.sort.", "table.exec.spill-", "table.exec.disabled-operators", "table.generated-code.",
@@ -149,7 +151,7 @@ def _checked(key: str, value: str, at: int, source: SqlText) -> str:
             return ZoneInfo(value).key
         except (ZoneInfoNotFoundError, ValueError):
             raise source.invalid(at, f"{value!r} is no time zone; write one such as 'Europe/Berlin'") from None
-    if key == "table.exec.state.ttl":
+    if key in _DURATIONS:
         try:
             parse_duration(value, key)
         except ConfigurationError as error:

@@ -17,6 +17,9 @@ from penstock.engine.job.status import JobStatus
 
 _MOST_SPLITS: Final = 3
 """How many splits a message names."""
+_IDLENESS: Final = (
+    ".with_idleness('30s'), in SQL SET 'table.exec.source.idle-timeout' = '30 s', lets quiet splits not count"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +215,10 @@ class EventTimeWait:
         if self.holder_rows:
             why = (
                 f"which has given {self.holder_rows} rows{self._behind()}; does its strategy make watermarks, and does "
-                "a split of it (a partition without rows) hold them back? .with_idleness('30s') lets quiet splits not "
-                "count"
+                f"a split of it (a partition without rows) hold them back? {_IDLENESS}"
             )
         else:
-            why = f"which has given no row yet{self._behind()}; .with_idleness('30s') lets quiet splits not count"
+            why = f"which has given no row yet{self._behind()}; {_IDLENESS}"
         return (
             f"operator {self.operator!r}, subtask {self.subtask}: {stands} for {seconds} s, and {self.rows} rows have: "
             f"windows and timers of event time wait for {who}, {why}"

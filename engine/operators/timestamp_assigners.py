@@ -140,5 +140,6 @@ def _bad_row(time: str, data: pa.RecordBatch, row: int, what: str) -> RecordErro
     return RecordError(
         f"{time} {what} in row {shown_row(data, row)}; filter such rows out before timestamps are assigned; where a "
         "source assigns them, have with_timestamp_assigner give such rows an early time, as 0, and filter them out "
-        "behind the source, which keeps the watermarks of its partitions"
+        "behind the source, which keeps the watermarks of its partitions; in SQL, give the column of WATERMARK by "
+        "COALESCE(..., an early time), and leave these rows out by WHERE"
     )

@@ -41,12 +41,14 @@ class ScannedTable:
         source: gives the table's physical columns, by their names, with the types of their SQL types.
         op: a column of the source, behind the table's, that says the kind of each change as `+I`, `-U`, `+U` or `-D`;
             None where all rows are inserts.
-        stages: what makes these columns of others that the source gives.
+        stages: what makes these columns of others that the source gives, each row by itself.
+        times_by_split: whether the source's splits are apart in time, so that event time is taken for each by itself.
     """
 
     source: Source
     op: str | None = None
     stages: tuple[Stage, ...] = ()
+    times_by_split: bool = False
 
 
 @dataclass(frozen=True, slots=True)

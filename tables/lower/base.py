@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.engine.api.streams import DataStream
 from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
+from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import Catalog
 from penstock.tables.catalog.connectors import Connectors
 from penstock.tables.expressions import Expression
@@ -23,7 +24,7 @@ from penstock.tables.lower.uids import StatementUids
 from penstock.tables.plan import nodes as p
 from penstock.tables.types import arrow_type
 
-FromSource: TypeAlias = Callable[[Source, str], DataStream]
+FromSource: TypeAlias = Callable[[Source, str, WatermarkStrategy | None], DataStream]
 Lower: TypeAlias = "Callable[[Lowering, Any], DataStream]"
 """Makes the stream of a node's rows; of one kind of node, which the table of them names."""
 _ROW_BY_ROW = (p.Watermarks, p.WindowTable, p.Unnest, p.ToChangelog)
@@ -47,6 +48,7 @@ class Lowering:
         uids: gives operators theirs.
         shared: what is made once for several places; None: each is made for itself.
         ttl_ms: how long state lives where no hint says otherwise, by the clock; None: for ever.
+        idle_ms: for how long no row comes of what event time then does not wait for; None: it always waits.
     """
 
     lowered: Mapping[type[p.PlanNode], Lower]
@@ -58,6 +60,7 @@ class Lowering:
     uids: StatementUids
     shared: SharedParts | None = None
     ttl_ms: int | None = None
+    idle_ms: int | None = None
 
     def stream(self, node: p.PlanNode) -> DataStream:
         """The stream of a node's rows.

@@ -6,6 +6,7 @@ uids are those of the nodes as they are in the plan, so that state fits whatever
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Final, TypeAlias
@@ -19,9 +20,12 @@ from penstock.engine.exchange.partitioners import HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable, StreamTable
+from penstock.tables.catalog.connectors import Stage
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, on_columns
 from penstock.tables.lower.base import Lowering, in_order, schema_of
+from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, UpsertSpec
+from penstock.tables.lower.staged_source import StagedSource
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import engine_mode
@@ -46,7 +50,9 @@ def lower_project(lowering: Lowering, node: p.Project) -> DataStream:
 
 def lower_watermarks(lowering: Lowering, node: p.Watermarks) -> DataStream:
     """The rows with their event time."""
-    return _timed(lowering, node, lowering.stream(node.input), _all(node))
+    places = _all(node)
+    by_split = _timed_by_split(lowering, node, places)
+    return _timed(lowering, node, lowering.stream(node.input), places) if by_split is None else by_split
 
 
 def lower_scan(lowering: Lowering, node: p.Scan) -> DataStream:
@@ -59,6 +65,10 @@ def _read(lowering: Lowering, node: p.PlanNode, read: AbstractSet[int]) -> tuple
     if isinstance(node, p.Watermarks):
         needed = {node.column} if node.watermark is None else {node.column, *columns_in(node.watermark)}
         with lowering.uids.of(node):
+            places = sorted(read | needed)
+            by_split = _timed_by_split(lowering, node, places)
+            if by_split is not None:
+                return by_split, places
             stream, places = _read(lowering, node.input, read | needed)
             return in_order(_timed(lowering, node, stream, places)), places
     # Rows without columns cannot be counted.
@@ -98,7 +108,7 @@ def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns, form: Callabl
     table = entry.with_options(dict(node.options))
     scanned = lowering.connectors.scan(table, columns)
     is_plain = not scanned.stages and scanned.op is None
-    stream = lowering.from_source(form(scanned.source) if is_plain else scanned.source, node.table)
+    stream = lowering.from_source(form(scanned.source) if is_plain else scanned.source, node.table, None)
     for stage in scanned.stages:
         stream = in_order(stream._add(stage.spec, stage.schema))
     if scanned.op is not None:
@@ -121,8 +131,36 @@ def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns, form: Callabl
     return stream
 
 
+def _timed_by_split(lowering: Lowering, node: p.Watermarks, places: Places) -> DataStream | None:
+    """The rows of a table whose splits are apart in time, with these columns; None: it is no such table.
+
+    What is between the table and its event time, the columns that are computed, is in the source as well.
+    """
+    project = node.input if isinstance(node.input, p.Project) else None
+    scan = node.input if project is None else project.input
+    entry = lowering.catalog.find(scan.table) if isinstance(scan, p.Scan) else None
+    if not isinstance(scan, p.Scan) or not isinstance(entry, CatalogTable):
+        return None
+    scanned = lowering.connectors.scan(entry.with_options(dict(scan.options)), scan.columns)
+    if not scanned.times_by_split:
+        return None
+    columns = tuple(InputColumn(column.type, place) for place, column in enumerate(scan.columns))
+    given = columns if project is None else project.expressions
+    schema = schema_of(tuple(node.columns[place] for place in places))
+    computed = CalcSpec(None, tuple(given[place] for place in places), schema, lowering.zone)
+    source = StagedSource(scanned.source, (*scanned.stages, Stage(computed, schema)))
+    strategy = _strategy_of(lowering, node, places).with_timestamp_assigner(node.columns[node.column].name)
+    with contextlib.ExitStack() as uids:
+        for part in (node.input, scan) if project is not None else (scan,):
+            uids.enter_context(lowering.uids.of(part))
+        return lowering.from_source(source, scan.table, strategy)
+
+
 def _timed(lowering: Lowering, node: p.Watermarks, stream: DataStream, places: Places) -> DataStream:
-    column = node.columns[node.column]
+    return stream.assign_timestamps(node.columns[node.column].name, _strategy_of(lowering, node, places))
+
+
+def _strategy_of(lowering: Lowering, node: p.Watermarks, places: Places) -> WatermarkStrategy:
     if node.watermark is None:
         scan = next(part for part in p.walk_plan(node) if isinstance(part, p.Scan))
         table = lowering.catalog.find(scan.table)
@@ -131,7 +169,7 @@ def _timed(lowering: Lowering, node: p.Watermarks, stream: DataStream, places: P
     else:
         watermark = on_columns(node.watermark, places.index)
         strategy = _strategy(watermark, places.index(node.column), lowering.zone)
-    return stream.assign_timestamps(column.name, strategy)
+    return strategy if lowering.idle_ms is None else strategy.with_idleness(f"{lowering.idle_ms}ms")
 
 
 def _strategy(watermark: Expression, column: int, zone: str) -> WatermarkStrategy:

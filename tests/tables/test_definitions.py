@@ -342,6 +342,16 @@ def test_keys_and_words_of_set_need_no_quotes(env: StreamEnvironment) -> None:
     assert env.tables.option("table.exec.state.ttl") == "1 h"
 
 
+def test_what_gives_no_row_for_a_time_holds_event_time_back_no_more_where_that_is_set(env: StreamEnvironment) -> None:
+    env.sql("CREATE TABLE clicks (at TIMESTAMP(3), WATERMARK FOR at AS at) WITH ('connector' = 'datagen')")
+    env.sql("CREATE TABLE kept (at TIMESTAMP(3)) WITH ('connector' = 'blackhole')")
+    env.sql("SET 'table.exec.source.idle-timeout' = '5 s'")
+    env.sql("INSERT INTO kept SELECT at FROM clicks")
+    assert "idle after 5s" in env.explain()
+    with pytest.raises(SqlValidationError, match="no duration"):
+        env.sql("SET 'table.exec.source.idle-timeout' = 'soon'")
+
+
 _KEEP_FIRST = (
     "INSERT INTO firsts SELECT k, v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY {}) AS n FROM {}) "
     "WHERE n = 1"

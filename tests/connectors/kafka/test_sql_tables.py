@@ -47,3 +47,23 @@ def test_rows_changes_and_upserts_go_through_topics(kafka: Kafka, new_topic: Cal
         elif row["op"] == "-D":
             del held[row["who"]]
     assert held == {"ann": 5}
+
+
+def test_no_row_is_late_by_the_watermark_of_another_partition(kafka: Kafka, new_topic: Callable[..., str]) -> None:
+    servers, topic = kafka.bootstrap_servers, new_topic(3)
+    rows = [{"n": n, "seconds": 1_700_000_000 + n} for n in range(600)]
+    for partition in range(2):
+        produce(servers, topic, [json.dumps(row).encode() for row in rows[partition::2]], partition)
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(
+        "CREATE TABLE t (n INT, seconds BIGINT, ts AS TO_TIMESTAMP_LTZ(seconds, 0), "
+        "WATERMARK FOR ts AS ts - INTERVAL '1' SECOND) WITH ("
+        f"'connector' = 'kafka', 'topic' = '{topic}', 'format' = 'json', 'properties.bootstrap.servers' = '{servers}', "
+        "'scan.startup.mode' = 'earliest-offset', 'scan.bounded.mode' = 'latest-offset')"
+    )
+    table = env.sql(
+        "SELECT window_start, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) "
+        "GROUP BY window_start, window_end"
+    )
+    assert table is not None
+    assert sum(row["n"] for row in table.collect()) == len(rows)

@@ -51,7 +51,7 @@ def test_windows_that_never_fire_say_for_whom_they_wait_and_since_when() -> None
         "operator 'windows', subtask 0: no watermark has come for 30 s, and 20000 rows have: windows and timers of "
         "event time wait for 'clicks', subtask 0, which has given 20000 rows; does its strategy make watermarks, and "
         "does a split of it (a partition without rows) hold them back? "
-        ".with_idleness('30s') lets quiet splits not count"
+        ".with_idleness('30s'), in SQL SET 'table.exec.source.idle-timeout' = '30 s', lets quiet splits not count"
     )
     assert watch.news([wait]) == [wait]
     assert watch.news(list(watch.look(of, stuck, 90_000))) == []
