@@ -141,6 +141,13 @@ def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
     if folder is not None and folder.start is not None:
         job.dropped_operators = tuple(folder.start.drop_operators)
         job.restored_from = url_of(folder.start)
+        if all(subtask.finished for subtask in folder.start.checkpoint.subtasks):
+            _LOG.warning(
+                "job %r ends at once: all of it had ended in %s, by the end of its input or a drain; to resume a job "
+                "later, end it by stop, without a drain",
+                job.name,
+                job.restored_from,
+            )
     return job
 
 

@@ -76,6 +76,20 @@ def test_a_job_goes_on_from_the_savepoint_that_it_was_stopped_with(tmp_path: Pat
     assert written(tmp_path) == list(range(ROWS))
 
 
+def test_a_job_that_begins_with_the_savepoint_of_a_drain_says_that_it_ends_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = submit(tmp_path)
+    run_for_a_while(first)
+    savepoint = first.drain()
+    shown = len(written(tmp_path))
+    assert shown < ROWS
+    assert "ends at once" not in caplog.text
+    submit(tmp_path, savepoint=savepoint).wait()
+    assert len(written(tmp_path)) == shown
+    assert "job 'orders' ends at once: all of it had ended in" in caplog.text
+
+
 def test_a_run_that_took_no_checkpoint_is_resumed_from_what_it_began_with(tmp_path: Path) -> None:
     first = submit(tmp_path)
     run_for_a_while(first)

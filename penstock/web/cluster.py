@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from penstock.engine.checkpointing.history import CheckpointPart
-from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.errors import CheckpointError, PenstockError, WorkerLostError
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.job.status import JobStatus
 from penstock.engine.metrics import ChannelStatistics, SubtaskMetrics
 from penstock.engine.task.tap import TappedRows
+from penstock.queryable_state import newest_checkpoint
 
 if TYPE_CHECKING:
     from ray.exceptions import RayError
@@ -148,9 +149,22 @@ class Cluster(Protocol):
         """One state of an operator of a job, asked for as it is now."""
         ...
 
-    def saved(self, url: str) -> Savepoint:
-        """What a checkpoint holds."""
+    def newest_checkpoint(self, info: JobInfo) -> Savepoint:
+        """What the newest checkpoint of a job holds: of one that runs, what is so now, as later ones remove its files.
+
+        Raises:
+            CheckpointError: it has completed none, or that is gone.
+        """
         ...
+
+
+def checkpoint_of(info: JobInfo) -> Savepoint:
+    """The newest checkpoint of a job, as it is known here. Errors as for `Cluster.newest_checkpoint`."""
+    from penstock.savepoints.reader import read
+
+    if info.checkpoints is None or info.checkpoints.latest_url is None:
+        raise CheckpointError(f"job {info.name!r} has no checkpoint: it has completed none, or removed it at its end")
+    return read(info.checkpoints.latest_url)
 
 
 @dataclass(slots=True, eq=False)
@@ -342,10 +356,8 @@ class RayCluster:
             self._states[place] = self._job(job_id).state(uid, name, _STATE_PATIENCE_SECONDS)
         return self._states[place]
 
-    def saved(self, url: str) -> Savepoint:
-        from penstock.savepoints.reader import read
-
-        return read(url)
+    def newest_checkpoint(self, info: JobInfo) -> Savepoint:
+        return checkpoint_of(info) if info.status.ended else newest_checkpoint(self._job(info.id))
 
     def _job(self, job_id: str) -> JobControl:
         from penstock.actors.registry import find_job

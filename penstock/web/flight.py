@@ -88,12 +88,15 @@ class StateFlights(flight.FlightServerBase):  # type: ignore[misc]
         """All states in the newest checkpoint of the job that the criteria name, by name or id."""
         with self._place():
             view = self._job(_text(criteria))
-            found = [
-                (flight.FlightDescriptor.for_path(view.info.id, operator.uid, state.name), state.schema)
-                for operator in self._reads.cut(view).operators
-                for state in operator.all_states
-            ]
+            found = self._reads.whole(lambda: self._listed(view))
         return iter([self._info(descriptor, schema) for descriptor, schema in found])
+
+    def _listed(self, view: JobView) -> list[tuple[Any, pa.Schema]]:
+        return [
+            (flight.FlightDescriptor.for_path(view.info.id, operator.uid, state.name), state.schema)
+            for operator in self._reads.cut(view).operators
+            for state in operator.all_states
+        ]
 
     def _columns(self, descriptor: Any) -> pa.Schema:
         with self._place():

@@ -302,7 +302,9 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
     async def cancel(request: Request) -> Response:
         if request.query_params.get("mode", "cancel") != "cancel":
             raise HTTPException(400, "the mode is cancel; a job is stopped by POST .../stop")
-        view = job_in(request, collector)
+        view, document = job_in(request, collector), await body_of(request)
+        if document:
+            raise HTTPException(400, "to cancel takes no body; a job is stopped by POST .../stop")
         begun(operations, view, "cancel", lambda: cluster.cancel(view.info.id))
         return JSONResponse({}, 202)
 

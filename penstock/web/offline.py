@@ -20,8 +20,8 @@ from penstock.engine.job.info import JobInfo
 from penstock.engine.job.rescale_preview import RescalePreview
 from penstock.engine.metrics import ChannelStatistics
 from penstock.engine.task.tap import TappedRows
-from penstock.savepoints.reader import Savepoint, read
-from penstock.web.cluster import Node, Reading
+from penstock.savepoints.reader import Savepoint
+from penstock.web.cluster import Node, Reading, checkpoint_of
 from penstock.web.serve import ENDED_JOBS, EndedJobs
 from penstock.web.stored_jobs import stored_jobs
 
@@ -85,8 +85,8 @@ class OfflineCluster:
     def live_state(self, job_id: str, uid: str, name: str) -> LiveState:
         self._refuse()
 
-    def saved(self, url: str) -> Savepoint:
-        return read(url)
+    def newest_checkpoint(self, info: JobInfo) -> Savepoint:
+        return checkpoint_of(info)
 
     def _refuse(self) -> NoReturn:
         raise ClusterError("this console is offline: it shows what is in files, and no job runs for it")

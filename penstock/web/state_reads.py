@@ -5,9 +5,10 @@ REST and Arrow Flight both use it. Keys and values come as texts and JSON, and a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,8 @@ from penstock.savepoints.saved_state import SavedState
 from penstock.web.cluster import Cluster
 from penstock.web.observed import JobView
 
+_T = TypeVar("_T")
+_TRIES: Final = 3
 ISOLATIONS: Final = ("live", "checkpoint")
 MOST_LIVE_ROWS: Final = 1_000_000
 """A live scan is put together in memory; one of a checkpoint comes in parts, and may be longer."""
@@ -56,18 +59,22 @@ class StateReads:
         self._cluster = cluster
 
     def cut(self, view: JobView) -> Savepoint:
-        """The newest checkpoint of a job.
+        """The newest checkpoint of a job. Errors as for `Cluster.newest_checkpoint`."""
+        return self._cluster.newest_checkpoint(view.info)
 
-        Raises:
-            CheckpointError: it has completed none.
-        """
-        checkpoints = view.info.checkpoints
-        if checkpoints is None or checkpoints.latest_url is None:
-            raise CheckpointError(f"job {view.info.name!r} has completed no checkpoint so far")
-        return self._cluster.saved(checkpoints.latest_url)
+    @staticmethod
+    def whole(ask: Callable[[], _T]) -> _T:
+        """What `ask` gives of a checkpoint; it is asked again where the checkpoint's files have gone meanwhile."""
+        for _ in range(_TRIES - 1):
+            with contextlib.suppress(CheckpointError):
+                return ask()
+        return ask()
 
     def value(self, view: JobView, wanted: StateRead) -> Any:
         """What the one key in `wanted` has; None where that is nothing. Errors as for `LiveState.get`."""
+        return self.whole(lambda: self._value(view, wanted))
+
+    def _value(self, view: JobView, wanted: StateRead) -> Any:
         assert wanted.keys is not None
         (key,) = wanted.keys
         if wanted.isolation == "live":
@@ -94,7 +101,7 @@ class StateReads:
         """The columns that `rows` would give. Errors as there."""
         if wanted.isolation == "live":
             return self._live(view, wanted).scan(limit=0).schema
-        return self._saved(view, wanted).schema
+        return self.whole(lambda: self._saved(view, wanted).schema)
 
     def _live_rows(self, view: JobView, wanted: StateRead) -> pa.Table:
         live = self._live(view, wanted)

@@ -42,7 +42,7 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
     async def states(request: Request) -> Response:
         view = job_in(request, collector)
         held = {place: count for task in view.tasks for place, count in task.held_keys().items()}
-        return JSONResponse(await in_thread(lambda: _listed(reads.cut(view), held)))
+        return JSONResponse(await in_thread(lambda: reads.whole(lambda: _listed(reads.cut(view), held))))
 
     async def state(request: Request) -> Response:
         require_operator(request)
@@ -59,7 +59,7 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
             return JSONResponse({"found": value is not None, "value": json_value(value)})
         # One more is read to know whether there are more.
         more = replace(wanted, limit=limit + (not arrow))
-        return await in_thread(lambda: _rows(_table(*reads.rows(view, more)), limit, arrow))
+        return await in_thread(lambda: _rows(reads.whole(lambda: _table(*reads.rows(view, more))), limit, arrow))
 
     async def tail(request: Request) -> Response:
         require_operator(request)

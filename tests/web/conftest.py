@@ -53,4 +53,4 @@ def take_checkpoint(cluster: FakeCluster, folder: Path, *states: str) -> None:
     made = savepoints.bootstrap(folder / "s")
     for name in states:
         made = made.keyed_state("totals", keys=["user"], state=ValueStateDescriptor(name, "int64"), data=visits)
-    cluster.checkpoint_url = made.write().path
+    cluster.checkpoint_urls = [made.write().path]

@@ -108,7 +108,7 @@ class FakeCluster:
     readings: list[Reading] = field(default_factory=lambda: [Reading(ORDERS, orders_metrics(10))])
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     refuses: str = ""
-    checkpoint_url: str = ""
+    checkpoint_urls: list[str] = field(default_factory=list)
     away: bool = False
     slow: Sequence[str] = ()
 
@@ -170,8 +170,8 @@ class FakeCluster:
         run.away = 1000 if self.away else 0
         return run.state(name)
 
-    def saved(self, url: str) -> Savepoint:
-        return savepoints.read(self.checkpoint_url)
+    def newest_checkpoint(self, info: JobInfo) -> Savepoint:
+        return savepoints.read(self.checkpoint_urls.pop(0) if self.checkpoint_urls[1:] else self.checkpoint_urls[0])
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
         self._asked("parts", job_id, checkpoint)

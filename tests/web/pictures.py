@@ -156,12 +156,10 @@ def made_up(folder: Path) -> FakeCluster:
         )
     ]
     totals = pa.table({"user": [f"user {n}" for n in range(40)], "value": pa.array(range(100, 140), pa.int64())})
-    cluster.checkpoint_url = (
-        savepoints.bootstrap(folder / "s")
-        .keyed_state("score", keys=["user"], state=ValueStateDescriptor("total", "int64"), data=totals)
-        .write()
-        .path
+    made = savepoints.bootstrap(folder / "s").keyed_state(
+        "score", keys=["user"], state=ValueStateDescriptor("total", "int64"), data=totals
     )
+    cluster.checkpoint_urls = [made.write().path]
     return cluster
 
 

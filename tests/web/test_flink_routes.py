@@ -247,6 +247,14 @@ def test_what_a_client_asks_twice_under_one_id_is_done_once(serve: Serve, cluste
     assert client.post(f"{JOB}/stop", json={"triggerId": "0b"}).status_code == 400
 
 
+@pytest.mark.parametrize(("body", "status"), [('{"mode": "stop"}', 400), ("{", 400), ("", 202), ("{}", 202)])
+def test_a_cancel_takes_no_body(serve: Serve, cluster: FakeCluster, body: str, status: int) -> None:
+    client = serve(**ASK)
+    assert client.patch(JOB, content=body).status_code == status
+    client.get("/jobs")
+    assert cluster.asked == ([("cancel", "orders-1")] if status == 202 else [])
+
+
 def test_a_folder_whose_name_has_no_bytes_is_refused(serve: Serve) -> None:
     body = '{"target-directory": "s3://a/\\ud800"}'
     assert serve(**ASK).post(f"{JOB}/savepoints", content=body).status_code == 400

@@ -50,6 +50,14 @@ def test_a_checkpoint_is_read_from_its_files(serve: Serve) -> None:
 
 
 @pytest.mark.usefixtures("checkpointed")
+def test_a_checkpoint_whose_files_have_gone_meanwhile_is_asked_for_anew(serve: Serve, cluster: FakeCluster) -> None:
+    gone, (there,) = "file:///nowhere/chk-6", cluster.checkpoint_urls
+    for place in ("", "/totals/visits?isolation=checkpoint", "/totals/visits?isolation=checkpoint&key=bob"):
+        cluster.checkpoint_urls = [gone, there]
+        assert serve().get(f"/v1/jobs/orders-1/state{place}").status_code == 200
+
+
+@pytest.mark.usefixtures("checkpointed")
 def test_the_keys_that_the_job_holds_now_are_told_where_they_are_counted(serve: Serve, cluster: FakeCluster) -> None:
     def keys() -> int | None:
         (operator,) = serve().get("/v1/jobs/orders-1/state").json()["operators"]
