@@ -29,6 +29,7 @@ from penstock.web.observed import JobView, TaskView
 from penstock.web.operations import Operation, Operations, TooManyOperationsError, flink_answer
 from penstock.web.requests import (
     body_of,
+    check_running,
     flame_kind_in,
     job_in,
     only_members,
@@ -267,8 +268,7 @@ def begun(
         if known.kind != kind:
             raise HTTPException(409, f"{_TRIGGER} {trigger} is of a {known.kind}")
         return known
-    if view.info.status.ended:
-        raise HTTPException(409, f"the job has ended: it is {view.info.status.value}")
+    check_running(view)
     try:
         return operations.begin(view.info.id, kind, call, trigger)
     except TooManyOperationsError as error:

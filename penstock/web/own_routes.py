@@ -33,7 +33,7 @@ from penstock.web.observed import JobView, TaskView, status_of
 from penstock.web.openapi import openapi_document
 from penstock.web.operations import Operations
 from penstock.web.prometheus import CONTENT_TYPE, prometheus_text
-from penstock.web.requests import flame_kind_in, job_in, only, require_operator, task_in, whole
+from penstock.web.requests import check_running, flame_kind_in, job_in, only, require_operator, task_in, whole
 from penstock.web.security import COOKIE, Role, bearer_in
 from penstock.web.watermarks import watermarks_document
 from penstock.web.why_slow import why_slow
@@ -353,6 +353,7 @@ def _stack_routes(collector: Collector, cluster: Cluster, looking: AtOnce) -> li
 
     def subtask_in(request: Request) -> tuple[JobView, TaskView, int | None]:
         view = job_in(request, collector)
+        check_running(view)
         task = task_in(request, view)
         number = request.path_params.get("subtask")
         return view, task, None if number is None else whole(number, "subtask", 0, task.info.parallelism - 1)

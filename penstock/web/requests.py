@@ -124,6 +124,16 @@ def job_in(request: Request, collector: Collector) -> JobView:
     return view
 
 
+def check_running(view: JobView) -> None:
+    """Refuse what only the processes of a job could tell or do, once they are gone.
+
+    Raises:
+        HTTPException: the job has ended.
+    """
+    if view.info.status.ended:
+        raise HTTPException(409, f"the job has ended: it is {view.info.status.value}")
+
+
 def require_operator(request: Request) -> None:
     """Refuse whoever may only read: what is asked for shows code, and may show data.
 

@@ -21,7 +21,7 @@ from penstock.savepoints.shown import json_value, python_rows
 from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import Collector
-from penstock.web.requests import job_in, only, require_operator, whole
+from penstock.web.requests import check_running, job_in, only, require_operator, whole
 from penstock.web.state_reads import ISOLATIONS, MOST_LIVE_ROWS, StateRead, StateReads
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -51,6 +51,8 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         isolation = query.get("isolation", "live")
         if isolation not in ISOLATIONS:
             raise HTTPException(400, f"isolation is one of {', '.join(ISOLATIONS)}")
+        if isolation == "live":
+            check_running(view)
         arrow = ARROW in request.headers.get("accept", "")
         limit = whole(query.get("limit", _ROWS), "limit", 1, _MOST_ARROW_ROWS if arrow else _MOST_ROWS)
         wanted = StateRead(request.path_params["uid"], request.path_params["name"], isolation)
@@ -65,6 +67,7 @@ def state_routes(collector: Collector, cluster: Cluster) -> list[Route]:
         require_operator(request)
         view, query, uid = job_in(request, collector), request.query_params, request.path_params["uid"]
         only(query, "rows", "seconds", "side")
+        check_running(view)
         limit = whole(query.get("rows", _TAIL_ROWS), "rows", 1, MOST_ROWS)
         seconds = whole(query.get("seconds", _TAIL_SECONDS), "seconds", 1, int(LONGEST_SECONDS))
         side = query.get("side", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,10 +10,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.errors import PenstockError, RecordError, UnknownStateError
+from penstock.engine.job.status import JobStatus
+from penstock.web.cluster import Reading
 from penstock.web.security import Role
 from penstock.web.state_routes import ARROW
 from tests.web.conftest import TOKENS, Serve, take_checkpoint
-from tests.web.fakes import FakeCluster
+from tests.web.fakes import ORDERS, FakeCluster
 
 STATE = "/v1/jobs/orders-1/state/totals/accumulators"
 
@@ -47,6 +50,15 @@ def test_a_checkpoint_is_read_from_its_files(serve: Serve) -> None:
     visits = "/v1/jobs/orders-1/state/totals/visits?isolation=checkpoint"
     assert client.get(f"{visits}&key=bob").json() == {"found": True, "value": 2}
     assert len(client.get(visits).json()["rows"]) == 3
+
+
+@pytest.mark.parametrize("place", ["state/totals/visits", "tail/totals", "tasks/2/0/stack", "tasks/2/0/channels"])
+def test_what_only_processes_tell_is_refused_once_the_job_has_ended(
+    serve: Serve, cluster: FakeCluster, place: str
+) -> None:
+    cluster.readings = [Reading(replace(ORDERS, status=JobStatus.FINISHED), [])]
+    answer = serve().get(f"/v1/jobs/orders-1/{place}")
+    assert (answer.status_code, "the job has ended: it is finished" in answer.text) == (409, True)
 
 
 @pytest.mark.usefixtures("checkpointed")
