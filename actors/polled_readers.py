@@ -92,21 +92,16 @@ class ThreadSockets:
         self.answers = PolledReaders(loop, lambda: wake(self.answers))
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._event)
-        self._is_set = False
 
     def set(self) -> None:
         """Have `wait` return; by any thread."""
-        if not self._is_set:
-            # In this order: whoever clears in between leaves one wake-up too many, and not one too few.
-            os.eventfd_write(self._event, 1)
-            self._is_set = True
+        # The kernel's count alone says whether it is set: a flag beside it could say so of a count that has been read.
+        os.eventfd_write(self._event, 1)
 
     def clear(self) -> None:
         """Have `wait` wait; like all that follows, by the thread that waits."""
-        if self._is_set:
-            self._is_set = False
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._event)
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._event)
 
     def poll(self) -> None:
         """Read what has come."""
@@ -122,7 +117,7 @@ class ThreadSockets:
         """
         until = None if seconds is None else time.monotonic() + seconds
         watched = [self._event, self.incoming.fileno(), *([self.answers.fileno()] if for_answers else [])]
-        while not self._is_set:
+        while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             # Not `epoll`, which rounds up to milliseconds.
             ready, _, _ = select.select(watched, (), (), left)

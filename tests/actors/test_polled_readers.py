@@ -6,6 +6,7 @@ import asyncio
 import socket
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator
 
 import pytest
@@ -128,6 +129,31 @@ def thread() -> Iterator[Thread]:
     one = Thread()
     yield one
     one.close()
+
+
+def test_no_call_that_wakes_is_lost_whoever_else_wakes(thread: Thread) -> None:
+    given: deque[int] = deque()
+    took: list[int] = []
+
+    def take() -> None:
+        while len(took) < 4_000:
+            thread.sockets.clear()
+            while given:
+                took.append(given.popleft())
+            if len(took) < 4_000:
+                thread.sockets.wait(None)
+
+    def give() -> None:
+        for number in range(2_000):
+            given.append(number)
+            thread.sockets.set()
+
+    threads = [threading.Thread(target=run, daemon=True) for run in (take, give, give)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(30)
+    assert len(took) == 4_000
 
 
 def test_a_thread_that_waits_reads_what_comes_until_it_is_woken(thread: Thread) -> None:
