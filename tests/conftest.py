@@ -35,7 +35,8 @@ _MEMORY_BYTES = 4 * 1024**3
 if "TMPDIR" not in os.environ and _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES:
     os.environ.setdefault("RAY_TMPDIR", tempfile.gettempdir())
     tempfile.tempdir = os.environ["TMPDIR"] = f"{_MEMORY}/penstock-tests-{os.getuid()}"
-    os.makedirs(tempfile.tempdir, mode=0o700, exist_ok=True)
+    # PostgreSQL has a user of its own, who must come through it.
+    os.makedirs(tempfile.tempdir, mode=0o711, exist_ok=True)
 # The machine's speed decides nothing in property tests. Their examples are others in each run: `make test` draws a
 # quarter of what is usual, `make test-all` twice as many (`--hypothesis-profile=long`).
 settings.register_profile("penstock", deadline=None, max_examples=25)
