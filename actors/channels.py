@@ -29,6 +29,8 @@ from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
 
 _SLACK_BYTES: Final = 4096
+_LOOK_SECONDS: Final = 1.0
+"""How often it is looked for a message that is missing."""
 GAP_SECONDS: Final = 60.0
 """How long a message may be missing before the channel is given up."""
 _PACKED_BYTES: Final = 512 * 1024
@@ -286,13 +288,18 @@ class ReceivingEnd:
     Args:
         deliver: hands a message and its release to the input gate.
         give_up: called on the loop when a message stays missing.
+        read: has what has come received, where the thread that does so is at work for long.
     """
 
     def __init__(
-        self, deliver: Callable[[Message, Callable[[], None]], None], give_up: Callable[[PenstockError], None]
+        self,
+        deliver: Callable[[Message, Callable[[], None]], None],
+        give_up: Callable[[PenstockError], None],
+        read: Callable[[], None],
     ) -> None:
         self._deliver = deliver
         self._give_up = give_up
+        self._read = read
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._next = 0
@@ -316,7 +323,24 @@ class ReceivingEnd:
         if self._gap_timer is not None:
             self._gap_timer.cancel()
             self._gap_timer = None
-        if self._early:
-            missing = self._next
-            error = WorkerLostError(f"message {missing} of a channel did not arrive within {GAP_SECONDS:.0f} s")
-            self._gap_timer = self._loop.call_later(GAP_SECONDS, self._give_up, error)
+        self._look_again(self._loop.time() + GAP_SECONDS)
+
+    def _look_again(self, until: float) -> None:
+        missing = self._missing()
+        if missing is not None:
+            self._gap_timer = self._loop.call_later(min(_LOOK_SECONDS, GAP_SECONDS), self._look, missing, until)
+
+    def _look(self, missing: int, until: float) -> None:
+        """Messages of one channel come by two ways, and a thread at work reads neither: those are not missing."""
+        self._gap_timer = None
+        self._read()
+        if self._missing() != missing:
+            self._watch_gap()
+        elif self._loop.time() < until:
+            self._look_again(until)
+        else:
+            self._give_up(WorkerLostError(f"message {missing} of a channel did not arrive within {GAP_SECONDS:.0f} s"))
+
+    def _missing(self) -> int | None:
+        with self._lock:
+            return self._next if self._early else None

@@ -45,8 +45,11 @@ class PolledReaders:
 
     def remove_reader(self, fd: socket.socket, /) -> None:
         """Do so no more; any thread may call it."""
-        if self._callbacks.pop(fd.fileno(), None) is not None:
-            self._ready.unregister(fd.fileno())
+        number = fd.fileno()
+        if self._callbacks.pop(number, None) is not None:
+            # Whoever closes the socket meanwhile has taken it out as well.
+            with contextlib.suppress(OSError):
+                self._ready.unregister(number)
 
     def fileno(self) -> int:
         """Of what can be read when `poll` has something to do."""

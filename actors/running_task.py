@@ -140,7 +140,11 @@ class RunningTask:
             if self._awaits_rows or gate.presses_on(channel, message):
                 self._wakeup.set()
 
-        return ReceivingEnd(deliver, self._abort)
+        return ReceivingEnd(deliver, self._abort, self._read_messages)
+
+    def _read_messages(self) -> None:
+        if self._sockets is not None:
+            self._sockets.incoming.poll()
 
     def _build(self, gate: InputGate) -> Task:
         graph, deployment = self._graph, self._deployment
@@ -289,11 +293,13 @@ class RunningTask:
         self._task.open(restored)
 
     def _step_to_the_end(self) -> None:
-        while not self._closing:
+        while True:
             if self._sockets is not None:
                 self._sockets.poll()
-            # Cleared before the step: what arrives during the step sets it again, and the wait returns at once.
+            # Cleared before all that it stands for: what comes later sets it again, and the wait returns at once.
             self._wakeup.clear()
+            if self._closing:
+                return
             while self._commands:
                 self._commands.popleft()()
             result = self._task.step()

@@ -50,34 +50,46 @@ def is_cut(column: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(column) and column.unit in _DIGITS)
 
 
-def cut_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Texts as timestamps; digits behind the second that the type does not hold are cut off, up to nanoseconds.
+def cut_moments(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Texts as timestamps, as JSON has them: those with a zone and those without, which are of UTC, side by side.
+
+    Digits behind the second that the type does not hold are cut off, up to nanoseconds.
 
     Raises:
         pyarrow.ArrowInvalid: a text is no time.
 
     Example:
-        >>> cut_times(pa.array(["2024-01-02 03:04:05.678901"]), pa.timestamp("ms"))[0].as_py()
+        >>> cut_moments(pa.array(["2024-01-02 03:04:05.678901"]), pa.timestamp("ms"))[0].as_py()
         datetime.datetime(2024, 1, 2, 3, 4, 5, 678000)
     """
-    digits = _DIGITS[kind.unit]
-    fraction = rf"(:\d{{2}})(\.\d{{{digits}}})\d{{1,{9 - digits}}}($|[Z+-])"
-    cut = pc.replace_substring_regex(texts, fraction, r"\1\2\3" if digits else r"\1\3")
-    # Texts with and without a zone may stand side by side.
+    cut = _cut(texts, kind)
     is_moment = pc.match_substring_regex(cut, r":\d{2}(\.\d+)?(Z|[+-]\d{2}(:?\d{2})?)$")
-    moments = pc.if_else(is_moment, cut, pc.binary_join_element_wise(cut, "Z", ""))
+    behind = pc.if_else(pc.match_substring_regex(cut, r"^\d{4}-\d{2}-\d{2}$"), " 00:00Z", "Z")
+    moments = pc.if_else(is_moment, cut, pc.binary_join_element_wise(cut, behind, ""))
     return moments.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.int64()).cast(kind)
 
 
-def as_cut_time(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The array, where it has the type; else, as timestamps, texts that stand in their place."""
-    return array if array.type.equals(kind) else cut_times(array, kind)
+def cut_time(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array, where it has the type; else, as timestamps, texts that stand in their place, as CSV has them.
+
+    They are cut as by `cut_moments`, but have a zone where the type has one, and none where it has none.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no time, or has a zone where it should have none, or none where it should.
+    """
+    return array if array.type.equals(kind) else _cut(array, kind).cast(kind)
+
+
+def _cut(texts: pa.Array, kind: pa.DataType) -> pa.Array:
+    digits = _DIGITS[kind.unit]
+    fraction = rf"(:\d{{2}})(\.\d{{{digits}}})\d{{1,{9 - digits}}}($|[Z+-])"
+    return pc.replace_substring_regex(texts, fraction, r"\1\2\3" if digits else r"\1\3")
 
 
 def parsed(
     read: Callable[[pa.Schema], pa.Table],
     schema: pa.Schema,
-    convert: Callable[[pa.Array, pa.DataType], pa.Array] = as_cut_time,
+    convert: Callable[[pa.Array, pa.DataType], pa.Array] = cut_time,
 ) -> pa.RecordBatch:
     """What one of Arrow's parsers reads; where it fails at times of more digits than their columns hold, these are cut.
 

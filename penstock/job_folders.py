@@ -143,8 +143,8 @@ def noted(job: JobHandle, folder: JobFolder | None) -> JobHandle:
         job.restored_from = url_of(folder.start)
         if all(subtask.finished for subtask in folder.start.checkpoint.subtasks):
             _LOG.warning(
-                "job %r ends at once: all of it had ended in %s, by the end of its input or a drain; to resume a job "
-                "later, end it by stop, without a drain",
+                "job %r ends at once where its sources are those of %s: all had ended in it, by the end of their input "
+                "or a drain; to resume a job later, end it by stop, without a drain",
                 job.name,
                 job.restored_from,
             )

@@ -37,7 +37,9 @@ _FOLDER_MODE: Final = 0o700
 _KEPT_BLOCKS: Final = 8
 _FREE_BLOCKS: Final[list[memoryview]] = []
 """Blocks of earlier files, for the next one: to touch fresh memory costs as much as to write from it."""
-_ALGORITHMS: Final[Mapping[str, Callable[[], Any]]] = {"blake3": blake3, "sha256": hashlib.sha256}
+ALGORITHM: Final = "blake3"
+"""By which files are known that this version writes."""
+_ALGORITHMS: Final[Mapping[str, Callable[[], Any]]] = {ALGORITHM: blake3, "sha256": hashlib.sha256}
 _DIGEST: Final = re.compile(rf"(?:{'|'.join(_ALGORITHMS)}):[0-9a-f]{{64}}")
 
 
@@ -78,7 +80,7 @@ def length_of(data: Data) -> int:
     return sum(part.nbytes for part in parts_of(data))
 
 
-def digest_of(data: Data, algorithm: str = "blake3") -> str:
+def digest_of(data: Data, algorithm: str = ALGORITHM) -> str:
     """Its digest, such as `blake3:af1349...`; `algorithm`: `sha256` is that of the files of earlier versions."""
     digest = _ALGORITHMS[algorithm]()
     for part in parts_of(data):

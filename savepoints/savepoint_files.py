@@ -22,7 +22,7 @@ from penstock.engine.checkpointing.handles import (
 )
 from penstock.engine.errors import CheckpointError, ConfigurationError
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution, StateTable
-from penstock.savepoints.content import Data, digest_of
+from penstock.savepoints.content import ALGORITHM, Data, algorithm_of, digest_of
 from penstock.savepoints.paths import JobPaths, checkpoint_folder, split_url
 from penstock.savepoints.segments import encode_table, read_file, write_file
 from penstock.savepoints.storage import BlobStore, normalise_url, open_blobs
@@ -82,10 +82,11 @@ class SavepointFiles:
 
     def copy(self, source: BlobStore, subtask: SubtaskHandle, file: FileHandle) -> FileHandle:
         """A file as it is."""
-        return self._file(subtask, read_file(source, file), file.path.rpartition(".")[2])
+        data, algorithm = read_file(source, file), algorithm_of(file.digest)
+        return self._file(subtask, data, file.path.rpartition(".")[2], algorithm)
 
-    def _file(self, subtask: SubtaskHandle, data: Data, suffix: str) -> FileHandle:
-        taken, digest = self.taken, digest_of(data)
+    def _file(self, subtask: SubtaskHandle, data: Data, suffix: str, algorithm: str = ALGORITHM) -> FileHandle:
+        taken, digest = self.taken, digest_of(data, algorithm)
         path = JobPaths(taken.job_id).savepoint_data(
             digest, taken.checkpoint, taken.attempt, subtask.task, subtask.subtask, len(self.written), suffix
         )

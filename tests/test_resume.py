@@ -87,7 +87,7 @@ def test_a_job_that_begins_with_the_savepoint_of_a_drain_says_that_it_ends_at_on
     assert "ends at once" not in caplog.text
     submit(tmp_path, savepoint=savepoint).wait()
     assert len(written(tmp_path)) == shown
-    assert "job 'orders' ends at once: all of it had ended in" in caplog.text
+    assert "job 'orders' ends at once where its sources are those of" in caplog.text
 
 
 def test_a_run_that_took_no_checkpoint_is_resumed_from_what_it_began_with(tmp_path: Path) -> None:

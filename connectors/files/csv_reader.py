@@ -27,7 +27,7 @@ from penstock.connectors.files.readers import (
     widen_inferred,
 )
 from penstock.connectors.records.batches import held_decimals
-from penstock.connectors.times import as_cut_time, with_texts
+from penstock.connectors.times import cut_time, with_texts
 from penstock.engine.errors import BadRowError, ConfigurationError, FileColumnsError, RecordError
 from penstock.engine.schemas import plain_schema
 
@@ -159,7 +159,7 @@ def csv_chunks(
                         yield rest
                 return
         except RecordError as error:
-            if _NO_TIME in str(error.__cause__) and types != (texts := with_texts(types)):
+            if columns.declared and _NO_TIME in str(error.__cause__) and types != (texts := with_texts(types)):
                 # A time may have more digits than its column holds: read again from here, as texts.
                 types = texts
                 continue
@@ -172,7 +172,7 @@ def csv_chunks(
 def _as_columns(rows: pa.RecordBatch, schema: pa.Schema, first: int) -> pa.RecordBatch:
     """The rows, the first of that number, with timestamps for the texts that were read in their place."""
     try:
-        columns = [as_cut_time(rows.column(field.name), field.type) for field in schema]
+        columns = [cut_time(rows.column(field.name), field.type) for field in schema]
         return held_decimals(pa.RecordBatch.from_arrays(columns, schema=schema))
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"Row #{first}: {error}") from error

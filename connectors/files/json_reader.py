@@ -32,6 +32,7 @@ from penstock.connectors.json.types import from_wire, wire_type
 from penstock.connectors.records.batches import decode_whole, held_decimals
 from penstock.connectors.records.kept import with_kept
 from penstock.connectors.times import parsed
+from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import BadRowError, ConfigurationError, RecordError
 from penstock.engine.schemas import plain_schema
 
@@ -172,7 +173,10 @@ class _Parser:
         """
         if not objects:
             return pa.RecordBatch.from_pylist([], self._wire)
-        rows = parsed(partial(self._read, self._with_entries(lines)), self._wire, from_wire)
+        read = partial(self._read, self._with_entries(lines))
+        # What was inferred of the first rows says nothing of how much the others may lose.
+        declared = self._columns.declared
+        rows = parsed(read, self._wire, from_wire) if declared else table_to_record_batch(read(self._wire))
         if len(rows) != objects:
             raise ValueError("lines and objects do not match")
         return rows

@@ -23,6 +23,7 @@ from penstock.connectors.files.readers import LARGEST_RECORD_BYTES, Chunks, Colu
 from penstock.connectors.records.batches import decode_whole, error_text, held_decimals
 from penstock.connectors.records.kept import ERROR_COLUMN, with_kept
 from penstock.connectors.times import parsed
+from penstock.engine.elements import table_to_record_batch
 from penstock.engine.errors import BadRowError, RecordError
 
 _AT_ONCE: Final = 10_000
@@ -146,7 +147,8 @@ class _Rows:
                 convert_options=convert_options(types, CsvForm()),
             )
 
-        return held_decimals(parsed(read, self._columns.schema))
+        schema = self._columns.schema
+        return held_decimals(parsed(read, schema) if self._columns.declared else table_to_record_batch(read(schema)))
 
     def _reason(self, record: bytes, error: Exception) -> str:
         located = LOCATED.fullmatch(error_text(error))

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.json.maps import rows_of
-from penstock.connectors.times import cut_times, is_cut, timestamp_text
+from penstock.connectors.times import cut_moments, is_cut, timestamp_text
 from penstock.engine.columns import rebuilt
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -55,7 +55,7 @@ def from_wire(array: pa.Array, column: pa.DataType) -> pa.Array:
         timestamps = pc.binary_join_element_wise("1970-01-01", array, "T")
         return timestamps.cast(pa.timestamp(column.unit)).cast(column)
     if is_cut(column):
-        return cut_times(array, column)
+        return cut_moments(array, column)
     if _is_binary(column):
         return pa.array([None if text is None else _decode(text) for text in array.to_pylist()], column)
     if pa.types.is_map(column):

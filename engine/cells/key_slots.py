@@ -101,7 +101,13 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
     if len(columns) == 1 and _are_many_integers(columns[0]):
         numbers, kind = columns[0].to_numpy().astype(np.int64, copy=False), columns[0].type
         most = max(len(numbers), _PLACES_A_KEY * len(index))
-        found = index.direct.lookup(numbers, most, lambda distinct: index.lookup([pa.array(distinct, kind)]))
+
+        def give(distinct: _Int64s) -> _Int64s:
+            index.expect(len(numbers))
+            slots: _Int64s = index.lookup([pa.array(distinct, kind)])
+            return slots
+
+        found = index.direct.lookup(numbers, most, give)
         if found is not None:
             return found
     if not _repeat(columns, len(index)):

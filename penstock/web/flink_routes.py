@@ -46,7 +46,6 @@ _MOST_EXCEPTIONS = 16
 _TRIGGER = "triggerId"
 _OF_SAVEPOINTS = ("formatType", _TRIGGER)
 """Members of bodies that ask for a savepoint; the first, which Flink's clients send, means nothing here."""
-"""Members that Flink's clients send: a savepoint has one format here, and the server gives the id."""
 
 
 def flink_routes(collector: Collector, operations: Operations, cluster: Cluster, looking: AtOnce) -> list[Route]:
@@ -330,7 +329,7 @@ def _operation_routes(collector: Collector, operations: Operations, cluster: Clu
         return JSONResponse({})
 
     async def outcome(request: Request) -> Response:
-        trigger = request.path_params["trigger"]
+        trigger = request.path_params["trigger"].lower()
         operation = operations.find(job_in(request, collector).info.id, trigger)
         if operation is None:
             raise unknown("operation", trigger)

@@ -229,7 +229,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
 
     async def operation(request: Request) -> Response:
         view = job_in(request, collector)
-        found = operations.find(view.info.id, request.path_params["trigger"])
+        found = operations.find(view.info.id, request.path_params["trigger"].lower())
         if found is None:
             raise HTTPException(404, "there is no such operation")
         return JSONResponse(asdict(found))

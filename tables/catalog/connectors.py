@@ -41,14 +41,12 @@ class ScannedTable:
         source: gives the table's physical columns, by their names, with the types of their SQL types.
         op: a column of the source, behind the table's, that says the kind of each change as `+I`, `-U`, `+U` or `-D`;
             None where all rows are inserts.
-        stages: what makes these columns of others that the source gives, each row by itself.
-        times_by_split: whether the source's splits are apart in time, so that event time is taken for each by itself.
+        stages: what makes these columns of others that the source gives, each row by itself, of a batch one at most.
     """
 
     source: Source
     op: str | None = None
     stages: tuple[Stage, ...] = ()
-    times_by_split: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +111,15 @@ class ColumnsConnector(ScanConnector, Protocol):
 
     def leaves_out(self, table: CatalogTable) -> bool:
         """Whether `scan` may be asked for some of the columns of this table."""
+        ...
+
+
+@runtime_checkable
+class LogConnector(ScanConnector, Protocol):
+    """One whose splits may be apart in time, each in order, so that event time is taken for each by itself."""
+
+    def times_by_split(self, table: CatalogTable) -> bool:
+        """Whether those of this table are; then `scan` gives rows that are only added."""
         ...
 
 
@@ -226,6 +233,11 @@ class Connectors:
         """Whether `scan` may be asked for some of a table's columns."""
         connector = self.of(table)
         return isinstance(connector, ColumnsConnector) and connector.leaves_out(table)
+
+    def times_by_split(self, table: CatalogTable) -> bool:
+        """Whether event time is taken for each split of a table by itself."""
+        connector = self.of(table)
+        return isinstance(connector, LogConnector) and connector.times_by_split(table)
 
     def source_watermarks(self, table: CatalogTable) -> WatermarkStrategy:
         """What SOURCE_WATERMARK() is for a table.

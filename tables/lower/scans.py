@@ -141,9 +141,10 @@ def _timed_by_split(lowering: Lowering, node: p.Watermarks, places: Places) -> D
     entry = lowering.catalog.find(scan.table) if isinstance(scan, p.Scan) else None
     if not isinstance(scan, p.Scan) or not isinstance(entry, CatalogTable):
         return None
-    scanned = lowering.connectors.scan(entry.with_options(dict(scan.options)), scan.columns)
-    if not scanned.times_by_split:
+    table = entry.with_options(dict(scan.options))
+    if not lowering.connectors.times_by_split(table):
         return None
+    scanned = lowering.connectors.scan(table, scan.columns)
     columns = tuple(InputColumn(column.type, place) for place, column in enumerate(scan.columns))
     given = columns if project is None else project.expressions
     schema = schema_of(tuple(node.columns[place] for place in places))

@@ -241,7 +241,7 @@ def test_what_a_client_asks_twice_under_one_id_is_done_once(serve: Serve, cluste
     client, body = serve(**ASK), {"triggerId": "0B" * 16}
     answers = [client.post(f"{JOB}/savepoints", json=body).json() for _ in range(2)]
     assert answers == [{"request-id": "0b" * 16}] * 2
-    assert client.get(f"{JOB}/savepoints/{'0b' * 16}").json()["status"]["id"] in {"IN_PROGRESS", "COMPLETED"}
+    assert client.get(f"{JOB}/savepoints/{'0B' * 16}").json()["status"]["id"] in {"IN_PROGRESS", "COMPLETED"}
     assert cluster.asked == [("savepoint", "orders-1", None)]
     assert client.post(f"{JOB}/checkpoints", json=body).status_code == 409
     assert client.post(f"{JOB}/stop", json={"triggerId": "0b"}).status_code == 400

@@ -16,6 +16,8 @@ _Int64s = npt.NDArray[np.int64]
 
 _MOST: Final = 1 << 20
 """Places of a table; from here on what is looked up lies in no cache of the processor, as that of an index."""
+_PLACES_A_SORTED_ROW: Final = 64
+"""To look through so many places costs what it does to sort one number more."""
 _UNKNOWN, _WANTED = -1, -2
 
 
@@ -53,11 +55,16 @@ class DirectSlots:
         slots: _Int64s = self._slots[places]
         missing = places[slots < 0]
         if len(missing):
-            self._slots[missing] = _WANTED
-            fresh = np.flatnonzero(self._slots == _WANTED)
+            fresh = self._distinct(missing)
             self._slots[fresh] = give(fresh + self._low)
             slots = self._slots[places]
         return slots
+
+    def _distinct(self, places: _Int64s) -> _Int64s:
+        if len(places) < len(self._slots) // _PLACES_A_SORTED_ROW:
+            return np.unique(places)
+        self._slots[places] = _WANTED
+        return np.flatnonzero(self._slots == _WANTED)
 
     def _cover(self, low: int, high: int, most: int) -> bool:
         """Have places for numbers from `low` to `high`; whether there are so many."""

@@ -265,12 +265,20 @@ class KeyIndex:
                 self._learn(index, column.type)
             elif column.type != self._types[index]:
                 plain[index] = column.cast(self._types[index])
-        if len(plain[0]) > _TRICKLE and isinstance(self._table, _DictTable):
-            if are_loaded() or len(plain[0]) > _FEW < len(self):
+        self._compile_in_time(len(plain[0]))
+        return plain
+
+    def expect(self, rows: int) -> None:
+        """The next lookup is for so many rows, of which it has only the keys that others do not know."""
+        self._compile_in_time(rows)
+        self._ask(rows)
+
+    def _compile_in_time(self, rows: int) -> None:
+        if rows > _TRICKLE and isinstance(self._table, _DictTable):
+            if are_loaded() or rows > _FEW < len(self):
                 self._compile()
             elif self._asked >= _EARNED:
                 load_beside()
-        return plain
 
     def _learn(self, index: int, kind: pa.DataType) -> None:
         self._types[index] = kind

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.connectors.json.types import from_wire, wire_type
-from penstock.connectors.times import cut_times, is_cut
+from penstock.connectors.times import cut_moments, is_cut
 
 _ERRORS: Final = (pa.ArrowException, ValueError, TypeError, ArithmeticError)
 _MOST_DIGITS: Final = 76
@@ -114,7 +114,7 @@ def single_value(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_binary(kind):
         return base64.b64decode(text, validate=True)
     # Times are counted in their own unit, which may be finer than Python's.
-    return int(cut_times(pa.array([text]), kind)[0].value) if is_cut(kind) else _time(text, kind)
+    return int(cut_moments(pa.array([text]), kind)[0].value) if is_cut(kind) else _time(text, kind)
 
 
 def _whole(value: decimal.Decimal) -> int:

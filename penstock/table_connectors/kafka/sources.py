@@ -51,7 +51,7 @@ def scanned_rows(table: CatalogTable, columns: Columns) -> ScannedTable:
     source = _source(records, start_of(options), value, asked)
     keys = None if key is None else records.keys(key, asked)
     spec = RecordRowsSpec(records.schema, _names(records.schema, keys), keys, source.error_column)
-    return ScannedTable(source, stages=(Stage(spec, records.schema),), times_by_split=True)
+    return ScannedTable(source, stages=(Stage(spec, records.schema),))
 
 
 def scanned_changes(table: CatalogTable, columns: Columns) -> ScannedTable:

@@ -73,6 +73,9 @@ class KafkaTable:
     def bounded(self, table: CatalogTable) -> bool:
         return _is_bounded(table)
 
+    def times_by_split(self, table: CatalogTable) -> bool:
+        return not is_changes(table)
+
     def scan(self, table: CatalogTable, columns: Columns) -> ScannedTable:
         from penstock.table_connectors.kafka.sources import scanned_changes, scanned_rows
 
