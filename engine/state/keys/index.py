@@ -270,8 +270,9 @@ class KeyIndex:
 
     def expect(self, rows: int) -> None:
         """The next lookup is for so many rows, of which it has only the keys that others do not know."""
-        self._compile_in_time(rows)
-        self._ask(rows)
+        if self._types and isinstance(self._table, _DictTable):
+            self._compile_in_time(rows)
+            self._ask(rows)
 
     def _compile_in_time(self, rows: int) -> None:
         if rows > _TRICKLE and isinstance(self._table, _DictTable):
