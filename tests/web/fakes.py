@@ -171,6 +171,8 @@ class FakeCluster:
         return run.state(name)
 
     def newest_checkpoint(self, info: JobInfo) -> Savepoint:
+        if not self.checkpoint_urls:
+            raise CheckpointError("there is no checkpoint")
         return savepoints.read(self.checkpoint_urls.pop(0) if self.checkpoint_urls[1:] else self.checkpoint_urls[0])
 
     def checkpoint_parts(self, job_id: str, checkpoint: int) -> Sequence[CheckpointPart]:
