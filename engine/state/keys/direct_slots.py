@@ -31,12 +31,15 @@ class DirectSlots:
     """
 
     def __init__(self) -> None:
+        self.is_used = False
+        """Whether there is a slot to forget."""
         self._low = 0
         self._slots: _Int64s = np.empty(0, np.int64)
 
     def forget(self) -> None:
         """Slots have been taken from their keys."""
         self._slots = np.empty(0, np.int64)
+        self.is_used = False
 
     def lookup(self, numbers: _Int64s, most: int, give: Callable[[_Int64s], _Int64s]) -> _Int64s | None:
         """The slot of each number, from 0 on.
@@ -81,5 +84,5 @@ class DirectSlots:
         # Room for what follows, or each batch of such numbers would copy the table.
         slots = np.full(min(high - low + (high - low) // 2 + 1, most), _UNKNOWN)
         slots[self._low - low : self._low - low + len(before)] = before
-        self._low, self._slots = low, slots
+        self._low, self._slots, self.is_used = low, slots, True
         return True

@@ -201,7 +201,8 @@ class KeyIndex:
         Args:
             slots: of keys that are held, each once.
         """
-        self.direct.forget()
+        if self.direct.is_used:
+            self.direct.forget()
         if self._null_slot >= 0 and (slots == self._null_slot).any():
             self._pool.give_back(np.array([self._null_slot]))
             slots, self._null_slot = slots[slots != self._null_slot], -1
@@ -265,7 +266,8 @@ class KeyIndex:
                 self._learn(index, column.type)
             elif column.type != self._types[index]:
                 plain[index] = column.cast(self._types[index])
-        self._compile_in_time(len(plain[0]))
+        if isinstance(self._table, _DictTable):
+            self._compile_in_time(len(plain[0]))
         return plain
 
     def expect(self, rows: int) -> None:
@@ -275,7 +277,7 @@ class KeyIndex:
             self._ask(rows)
 
     def _compile_in_time(self, rows: int) -> None:
-        if rows > _TRICKLE and isinstance(self._table, _DictTable):
+        if rows > _TRICKLE:
             if are_loaded() or rows > _FEW < len(self):
                 self._compile()
             elif self._asked >= _EARNED:

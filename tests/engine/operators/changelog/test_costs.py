@@ -40,7 +40,7 @@ SPECS: dict[str, tuple[OperatorSpec, int]] = {
     "extremes that may go": (GroupAggregateSpec(SCHEMA, ("k",), (AggregateCall("max", "m", INT, "v"),)), 1900),
     "distinct texts": (GroupAggregateSpec(SCHEMA, ("k",), (AggregateCall("count", "d", INT, "t", True),)), 1700),
     "full join": (ChangelogJoinSpec(JoinInput(SCHEMA, ("k",)), JoinInput(OTHER, ("id",)), JoinKind.FULL), 2100),
-    "top 3": (TopNSpec(SCHEMA, ("k",), (Order("v"),), 3, takes=ChangelogMode.APPEND), 3050),
+    "top 3": (TopNSpec(SCHEMA, ("k",), (Order("v"),), 3, takes=ChangelogMode.APPEND), 3000),
     "except": (SetOperationSpec(SCHEMA, OTHER, SetOperation.EXCEPT), 1400),
     "normalize": (NormalizeSpec(SCHEMA, ("k",)), 700),
 }
