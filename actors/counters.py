@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.actors.links import Link, LinkServer, Reply, connected
-from penstock.actors.running_task import resolve
+from penstock.actors.links import Link, LinkServer, Reply, connected, resolve
 from penstock.engine.metrics import SubtaskMetrics
 
 
@@ -72,7 +72,9 @@ class CounterReader:
 
 
 class _AskingLink:
-    def __init__(self, connection: Any, lost: Callable[[], object]) -> None:
+    """A link to one process, and who waits for its answers, in the order of their questions."""
+
+    def __init__(self, connection: socket.socket, lost: Callable[[], object]) -> None:
         self._loop = asyncio.get_running_loop()
         self._lost = lost
         self._waiting: deque[asyncio.Future[SubtaskMetrics | None]] = deque()

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.actors.fork_client import belongs_to_user
 
@@ -27,6 +27,7 @@ _CHUNK_BYTES: Final = 256 * 1024
 _CONNECT_SECONDS: Final = 1.0
 _BACKLOG: Final = 1024
 
+_Answered = TypeVar("_Answered")
 Receive: TypeAlias = Callable[[bytes], None]
 """Takes one frame, in the thread that `Readers` call back in."""
 Reply: TypeAlias = Callable[[bytes], bool]
@@ -288,3 +289,9 @@ def connected(actor_id: str) -> socket.socket | None:
 
 def _address(actor_id: str) -> str:
     return f"\0penstock-{actor_id}"
+
+
+def resolve(waiting: asyncio.Future[_Answered], answer: _Answered) -> None:
+    """End a future that may have ended before; on its loop."""
+    if not waiting.done():
+        waiting.set_result(answer)

@@ -32,11 +32,10 @@ def packed_rows(element: Element) -> Element | PlainBatch:
     return columns, rows, _packed(element.timestamps), _packed(element.kinds), partials
 
 
-def unpacked_rows(packed: Any) -> Element:
+def unpacked_rows(packed: Element | PlainBatch) -> Element:
     """What `packed_rows` was given."""
     if not isinstance(packed, tuple):
-        element: Element = packed
-        return element
+        return packed
     columns, rows, timestamps, kinds, partials = packed
     data = read_rows(columns, rows)
     return Batch(

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.deployment import Deployment, Target
+from penstock.actors.links import resolve
 from penstock.actors.polled_readers import ThreadSockets
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.actors.state_answers import StateAnswers
@@ -557,9 +558,3 @@ class RunningTask:
 def _patience(until: float | None, now: float) -> float | None:
     """How long (seconds) the thread waits at a time before it steps again; None for as long as nothing comes."""
     return None if until is None else min(max(0.0, until - now), _LONGEST_WAIT_SECONDS)
-
-
-def resolve(waiting: asyncio.Future[_Answered], answer: _Answered) -> None:
-    """End a future that may have ended before; on its loop."""
-    if not waiting.done():
-        waiting.set_result(answer)

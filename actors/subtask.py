@@ -25,13 +25,13 @@ from penstock.actors.counters import serve_counters
 from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
-from penstock.actors.links import LinkServer, Reply
+from penstock.actors.links import LinkServer, Reply, resolve
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.polled_readers import PolledReaders, ThreadSockets
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
-from penstock.actors.running_task import TASK_THREAD, Report, RunningTask, resolve
+from penstock.actors.running_task import TASK_THREAD, Report, RunningTask
 from penstock.actors.stacks import SampledStack, sampled_stacks
 from penstock.actors.state_answers import Answered, SharedAnswer, answer_frame, listening_id, prepare_for_questions
 from penstock.actors.task_log import LogLine, TaskLog

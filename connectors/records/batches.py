@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -125,9 +126,16 @@ def held_decimals(rows: pa.RecordBatch) -> pa.RecordBatch:
         pyarrow.ArrowInvalid: one has.
     """
     for column in rows.columns:
-        if "decimal" in str(column.type):
+        if _has_decimals(column.type):
             column.validate(full=True)
     return rows
+
+
+@lru_cache(256)
+def _has_decimals(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _has_decimals(kind.value_type)
+    return pa.types.is_decimal(kind) or any(_has_decimals(kind.field(n).type) for n in range(kind.num_fields))
 
 
 def join_values(values: pa.Array, separator: str) -> pa.Buffer:

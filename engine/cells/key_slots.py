@@ -104,8 +104,7 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
 
         def give(distinct: _Int64s) -> _Int64s:
             index.expect(len(numbers))
-            slots: _Int64s = index.lookup([pa.array(distinct, kind)])
-            return slots
+            return index.lookup([pa.array(distinct, kind)])
 
         found = index.direct.lookup(numbers, most, give)
         if found is not None:

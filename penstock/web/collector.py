@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -18,12 +19,15 @@ from penstock.web.cluster import Cluster, Node
 from penstock.web.export.exporter import Exporter
 from penstock.web.observed import JobView, Observed
 
+_LOG = logging.getLogger(__name__)
 EVERY_SECONDS: Final = 2.0
 SOON_SECONDS: Final = 0.5
 """Between readings while a job gets over something, so that its return is shown within moments."""
 _TROUBLED_MS: Final = 60_000
 """What has been away for longer is looked at as seldom as all else."""
 MOST_LISTENERS: Final = 64
+_NODES_SECONDS: Final = 1.0
+"""For so long who asks for nodes waits for a cluster that does not answer."""
 _APART: Final = 4
 """Between two readings is at least so many times the work of one."""
 
@@ -54,6 +58,7 @@ class Collector:
         self._took = 0.0
         self._nodes: Sequence[Node] = ()
         self._nodes_at = -math.inf
+        self._asking_nodes: asyncio.Task[None] | None = None
         self.observed = observed
         self.problem: str | None = None
 
@@ -107,13 +112,20 @@ class Collector:
     async def nodes(self) -> Sequence[Node]:
         """All machines, as of now or of a moment ago: they are read when somebody asks, as seldom as jobs are.
 
-        Of a cluster that does not answer, those that were there last: `problem` tells of it.
+        Of a cluster that fails or does not answer soon, those that were there last. All who ask wait for one answer.
         """
-        now = time.monotonic()
-        if now - self._nodes_at >= self._every:
-            with contextlib.suppress(Exception):
-                self._nodes, self._nodes_at = await asyncio.to_thread(self._cluster.nodes), now
+        if time.monotonic() - self._nodes_at >= self._every:
+            if self._asking_nodes is None or self._asking_nodes.done():
+                self._asking_nodes = asyncio.ensure_future(self._read_nodes())
+            await asyncio.wait([self._asking_nodes], timeout=_NODES_SECONDS)
         return self._nodes
+
+    async def _read_nodes(self) -> None:
+        try:
+            self._nodes = await asyncio.to_thread(self._cluster.nodes)
+            self._nodes_at = time.monotonic()
+        except Exception as error:
+            _LOG.warning("the nodes of the cluster cannot be read: %s: %s", type(error).__name__, error)
 
     @property
     def listeners(self) -> int:

@@ -100,6 +100,8 @@ class _Collected:
 
 
 class _StagedReader(SourceReader):
+    """What a reader gives, behind operators of its own; its position is the reader's."""
+
     def __init__(self, inner: SourceReader, source: StagedSource, context: ConnectorContext) -> None:
         self._inner = inner
         self._empty = pa.RecordBatch.from_pylist([], source.schema)
@@ -128,4 +130,6 @@ class _StagedReader(SourceReader):
         return self._inner.position()
 
     def close(self) -> None:
+        while self._operators:
+            self._operators.pop().close()
         self._inner.close()

@@ -418,21 +418,28 @@ def test_what_was_prepared_for_a_node_that_has_gone_since_is_used(
     run([subtask(), subtask()], use)
 
 
+@pytest.fixture
+def a_node_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the nodes that are asked for, the one called `lost` is."""
+
+    async def lost(nodes: set[str]) -> set[str]:
+        return nodes & {"lost"}
+
+    monkeypatch.setattr(module, "lost_nodes", lost)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+
+
+@pytest.mark.usefixtures("a_node_is_lost")
 def test_who_shares_a_slot_with_a_lost_subtask_of_another_region_is_told_to_have_failed(
     killed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, other, slots = subtask(prepare=lambda *_: alive()), subtask(), FakeSlots()
     told: list[ev.Event] = []
 
-    async def lost(nodes: set[str]) -> set[str]:
-        return nodes & {"lost"}
-
     async def use(execution: Execution) -> None:
         graph = two_pipelines()
         execution.graph, execution._slots, execution._tell = graph, slots, told.append  # type: ignore[assignment]
-        monkeypatch.setattr(module, "lost_nodes", lost)
         monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
-        monkeypatch.setattr(ray, "put", lambda value: value)
         execution.actors = {A: subtask(), (2, 0): subtask(), (2, 1): other}
         execution.attempts = {A: 1, (2, 0): 2, (2, 1): 3}
         execution.processes = {A: Process("here", 1), B: Process("lost", 2), (2, 1): Process("lost", 3)}
@@ -448,6 +455,7 @@ def test_who_shares_a_slot_with_a_lost_subtask_of_another_region_is_told_to_have
     assert "subtask 1 died: its node is lost" in str(failed.error)
 
 
+@pytest.mark.usefixtures("a_node_is_lost")
 def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dead(
     killed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,13 +463,8 @@ def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dea
     silent, slots = subtask(), FakeSlots()
     made = [subtask(prepare=lambda *_: alive()), subtask(prepare=lambda *_: alive())]
 
-    async def lost(nodes: set[str]) -> set[str]:
-        return nodes & {"lost"}
-
     async def use(execution: Execution) -> None:
         execution._slots = slots  # type: ignore[assignment]
-        monkeypatch.setattr(ray, "put", lambda value: value)
-        monkeypatch.setattr(module, "lost_nodes", lost)
         monkeypatch.setattr(execution, "_replacement", lambda graph, place: made[place[1]])
         execution.actors = {A: silent}
         execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
@@ -473,18 +476,14 @@ def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dea
     run([subtask(), subtask()], use)
 
 
+@pytest.mark.usefixtures("a_node_is_lost")
 def test_what_was_prepared_elsewhere_for_a_subtask_of_a_lost_node_stays(
     killed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     new, spare, slots = subtask(prepare=lambda *_: alive()), subtask(), FakeSlots()
 
-    async def lost(nodes: set[str]) -> set[str]:
-        return nodes & {"lost"}
-
     async def use(execution: Execution) -> None:
         execution._slots = slots  # type: ignore[assignment]
-        monkeypatch.setattr(ray, "put", lambda value: value)
-        monkeypatch.setattr(module, "lost_nodes", lost)
         monkeypatch.setattr(execution, "_replacement", lambda graph, place: new)
         execution.actors, execution._spare = {}, {B: spare}
         execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
