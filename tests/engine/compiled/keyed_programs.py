@@ -156,6 +156,7 @@ class Writer:
             [f"self.flags.put({self.expression('bool', 1)}, {self.expression('float', 1)})"],
             [f"self.counts.remove({text})"],
             ["self.counts.clear()"],
+            [f"self.counts.put({text}, 7)", "self.counts.clear()", f"self.int.update(self.counts.get({text}, 1))"],
             [f"n = self.counts.get({text}, {self.expression('int')}) % 1000"],
             [f"w = self.labels.get({number}, {self.expression('text')})"],
             [f"c = self.labels.contains({number}) and self.flags.get(c, 1.5) < 1.0"],
