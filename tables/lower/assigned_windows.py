@@ -1,6 +1,9 @@
 """The operator of window table functions: each row once for each window that it is in.
 
 Rows leave at once, with the last millisecond of the window as their timestamp, so that what follows can wait for it.
+Late ones do, too: it is what waits for windows behind it that drops them.
+
+Source: Flink's `AlignedWindowTableFunctionOperator`.
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
-from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
+from penstock.engine.elements import Batch
 from penstock.engine.errors import GraphError
-from penstock.engine.operators.base import Collector, Operator, OperatorContext
+from penstock.engine.operators.base import Collector, Operator
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.windows.assigners import AlignedWindows, CumulativeWindows, SessionWindows
 
@@ -48,7 +51,7 @@ class AssignedWindowsSpec(OperatorSpec):
 
 
 class AssignedWindows(Operator):
-    """Keeps nothing but the watermark: a window that it has passed takes no more rows."""
+    """Keeps nothing."""
 
     def __init__(self, spec: AssignedWindowsSpec) -> None:
         if isinstance(spec.windows, SessionWindows):
@@ -56,14 +59,6 @@ class AssignedWindows(Operator):
         self._windows = spec.windows
         self._schema = spec.schema
         self._zone = spec.zone
-        self._watermark = MIN_TIMESTAMP
-
-    def open(self, context: OperatorContext) -> None:
-        self._context = context
-
-    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
-        self._watermark = watermark.timestamp
-        return watermark
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the binder asks for a time attribute"
@@ -71,14 +66,11 @@ class AssignedWindows(Operator):
         slices, numbers = np.unique((times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True)
         ends_of = [self._ends(int(number)) for number in slices]
         lasts_of = [self._moments(ends - 1) for ends in ends_of]
-        is_open = [lasts > self._watermark for lasts in lasts_of]
-        ends_of = [ends[there] for ends, there in zip(ends_of, is_open, strict=True)]
         counts = np.array([len(ends) for ends in ends_of], np.int64)[numbers]
         rows = np.repeat(np.arange(len(times)), counts)
         if not len(rows):
             return
         ends = np.concatenate([ends_of[number] for number in numbers.tolist()])
-        lasts_of = [lasts[there] for lasts, there in zip(lasts_of, is_open, strict=True)]
         lasts = np.concatenate([lasts_of[number] for number in numbers.tolist()])
         starts = np.array([self._windows.start_of(int(end)) for end in ends])
         taken = batch.take(pa.array(rows))

@@ -16,6 +16,8 @@ from penstock.tables.environment import stream_columns
 MINUTE = 60_000
 SESSIONS = "TABLE(SESSION(TABLE t PARTITION BY u, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
 DAYS = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' DAY))"
+TENS = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+BOUNDS = "window_start, window_end"
 
 
 def counted(windows: str, where: str = "", zone: str = "UTC", times_in: str | None = None) -> list[Any]:
@@ -142,3 +144,29 @@ def test_sums_of_decimals_beyond_their_type_are_null(windows: str) -> None:
         ("a", None, None, None),
         ("a", large, Decimal("3" * 32 + ".333333"), None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("query", "given"),
+    [
+        (f"SELECT x FROM {TENS}", [1, 2, 3]),
+        ("SELECT x FROM TABLE(HOP(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES, INTERVAL '10' MINUTES))", [1, 2, 3]),
+        (f"SELECT SUM(x) FROM {TENS} GROUP BY {BOUNDS}", [1, 2]),
+        (f"SELECT LAST_VALUE(x) FROM {TENS} GROUP BY {BOUNDS}", [1, 2]),
+        (
+            f"SELECT x FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {BOUNDS} ORDER BY x DESC) AS n FROM {TENS}) "
+            "WHERE n = 1",
+            [1, 2],
+        ),
+        (f"SELECT x FROM {SESSIONS}", [1, 2]),
+    ],
+)
+def test_windows_are_given_to_late_rows_too_and_what_waits_for_them_drops_these(query: str, given: list[int]) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1, max_batch_rows=1)
+    times = pa.array([0, 30 * MINUTE, MINUTE], pa.timestamp("ms"))
+    stream = env.from_collection(pa.table({"u": ["a"] * 3, "x": [1, 2, 3], "at": times}))
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_monotonous_timestamps())
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    table = env.sql(query)
+    assert table is not None
+    assert [next(iter(row.values())) for row in table.collect()] == given
