@@ -106,8 +106,7 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
             index.expect(len(numbers))
             return index.lookup([pa.array(distinct, kind)])
 
-        found = index.direct.lookup(numbers, most, give)
-        if found is not None:
+        if (found := index.direct.lookup(numbers, most, give)) is not None:
             return found
     if not _repeat(columns, len(index)):
         return index.lookup(columns)

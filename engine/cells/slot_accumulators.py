@@ -31,6 +31,9 @@ _SLOT: Final = "__slot"
 STATE: Final = "accumulators"
 LATEST: Final = "__latest time"
 """The largest event timestamp of a key; no accumulator of a column has such a name."""
+_MANY_ROWS: Final = 1024
+_PLACES_A_ROW: Final = 8
+"""A batch of many rows is marked in a table of all slots, unless there are so many more of these."""
 
 
 class SlotAccumulators(Protocol):
@@ -73,7 +76,8 @@ class Rows:
         end: all slots are below this.
 
     Attributes:
-        touched: the slots, each once, in order of first occurrence.
+        touched: the slots, each once: in order of first occurrence where the batch is small, else ascending, as what
+            they hold lies in memory.
 
     Example:
         >>> rows = Rows(np.array([5, 2, 5]), 6)
@@ -82,25 +86,33 @@ class Rows:
     """
 
     def __init__(self, slots: Slots, end: int) -> None:
-        self.slots = slots
-        self._numbers = np.arange(len(slots), dtype=np.int32)
-        # Empty: only what is written is read.
-        self._of_slot = np.empty(end, np.int32)
-        self._of_slot[slots[::-1]] = self._numbers[::-1]
-        self.touched: Slots = slots[self._of_slot[slots] == self._numbers]
+        self.slots, self._end = slots, end
+        if slots.size >= _MANY_ROWS and end <= _PLACES_A_ROW * slots.size:
+            self.touched: Slots = _ascending(slots, end)
+        else:
+            numbers, first_of_slot = np.arange(slots.size, dtype=np.int32), np.empty(end, np.int32)
+            first_of_slot[slots[::-1]] = numbers[::-1]
+            self.touched = slots[first_of_slot[slots] == numbers]
 
     def largest(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The largest of the values of the rows of each touched slot."""
-        if len(self.touched) == len(values):
+        if len(self.touched) == len(values) < _MANY_ROWS:
             return values
+        of_slot = np.empty(self._end, np.int32)
         if (values[1:] >= values[:-1]).all():
             # As rows mostly come: it is the last one's. What is written last stays.
-            self._of_slot[self.slots] = self._numbers
-            return values[self._of_slot[self.touched]]
-        self._of_slot[self.touched] = self._numbers[: len(self.touched)]
+            of_slot[self.slots] = np.arange(len(values), dtype=np.int32)
+            return values[of_slot[self.touched]]
+        of_slot[self.touched] = np.arange(len(self.touched), dtype=np.int32)
         largest = np.full(len(self.touched), np.iinfo(np.int64).min)
-        np.maximum.at(largest, self._of_slot[self.slots], values)
+        np.maximum.at(largest, of_slot[self.slots], values)
         return largest
+
+
+def _ascending(slots: Slots, end: int) -> Slots:
+    seen = np.zeros(end, np.bool_)
+    seen[slots] = True
+    return np.flatnonzero(seen)
 
 
 def accumulators_by_slot(aggregation: GroupedAggregation, schema: pa.Schema, keys_of: KeysOf) -> SlotAccumulators:

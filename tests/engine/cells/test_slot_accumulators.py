@@ -95,6 +95,20 @@ def test_rows_know_their_slots_in_order_and_the_largest_value_of_each(
     assert found.largest(np.array(values)).tolist() == list(largest.values())
 
 
+@given(st.integers(1, 20_000), st.booleans(), st.integers(0, 99))
+@settings(max_examples=drawn(20))
+def test_many_rows_know_each_slot_once_and_the_largest_value_of_each(end: int, ascending: bool, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    slots = random.integers(0, end, 2000) if seed % 2 else random.permutation(max(end, 2000))[:2000]
+    values = np.arange(2000) if ascending else random.integers(-50, 50, 2000)
+    largest: dict[int, int] = {}
+    for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
+        largest[slot] = max(value, largest.get(slot, value))
+    found = Rows(slots, max(end, 2000))
+    assert sorted(found.touched.tolist()) == sorted(largest)
+    assert dict(zip(found.touched.tolist(), found.largest(values).tolist(), strict=True)) == largest
+
+
 @pytest.mark.parametrize(
     ("aggregates", "column", "is_dense"),
     [
