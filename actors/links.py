@@ -23,7 +23,10 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from penstock.actors.fork_client import belongs_to_user
 
 _HEADER: Final = struct.Struct("<I")
-_CHUNK_BYTES: Final = 256 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+"""Of what is read at once. From 128 KiB on glibc maps memory for each call, and unmaps it."""
+_ANSWER_BYTES: Final = 4096
+"""Of what is read first of an answer, of which most are smaller."""
 _CONNECT_SECONDS: Final = 1.0
 _BACKLOG: Final = 1024
 
@@ -259,7 +262,7 @@ class WaitingLink:
         came, end = bytearray(), _HEADER.size
         while len(came) < end:
             self._wait_until(deadline)
-            chunk = self._connection.recv(_CHUNK_BYTES)
+            chunk = self._connection.recv(min(max(end - len(came), _ANSWER_BYTES), _CHUNK_BYTES))
             if not chunk:
                 raise ConnectionResetError("the other end has closed the connection")
             came += chunk

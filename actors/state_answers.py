@@ -166,7 +166,9 @@ class StateAnswers:
         else:
             under_way.add(asked)
             self._waiting.append(asked)
-            self._command(self._answer_waiting)
+            if len(self._waiting) == 1:
+                # Where others wait, the thread comes for them, and takes all.
+                self._command(self._answer_waiting)
 
     def end(self) -> None:
         """The thread of the task has ended: what it has not answered never will be."""
