@@ -21,8 +21,8 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from penstock.engine.errors import JobFailedError, PenstockError
-from penstock.error_report import place_in_program, report, user_line, wants_everything
+from penstock.engine.errors import JobFailedError, PenstockError, wants_everything
+from penstock.error_report import place_in_program, report, user_line
 
 FAILED: Final = 1
 """The exit code of errors at run time."""

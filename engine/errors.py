@@ -51,6 +51,7 @@ a worker to the client.
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import traceback
 from collections.abc import Iterable
@@ -406,6 +407,11 @@ class ServerError(SubtaskError):
     def __str__(self) -> str:
         placed = self.error.startswith("operator ")
         return self.error if placed else f"task {self.task!r}, subtask {self.subtask}: {self.error}"
+
+
+def wants_everything() -> bool:
+    """Whether the user has asked for all frames of errors (`PENSTOCK_TRACEBACK=full`)."""
+    return os.environ.get("PENSTOCK_TRACEBACK", "") == "full"
 
 
 def encodable(text: str) -> str:

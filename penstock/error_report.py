@@ -17,7 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
-from penstock.engine.errors import JobFailedError, LifeCycleError, PenstockError, SubtaskError, UserCodeError
+from penstock.engine.errors import (
+    JobFailedError,
+    LifeCycleError,
+    PenstockError,
+    SubtaskError,
+    UserCodeError,
+    wants_everything,
+)
 
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
@@ -26,12 +33,6 @@ _LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdli
 _HEADER: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^  File "([^"]+)", line (\d+)')
 _MOST_LINES: Final = 30
-_FULL: Final = "PENSTOCK_TRACEBACK"
-
-
-def wants_everything() -> bool:
-    """Whether the user has asked for all frames (`PENSTOCK_TRACEBACK=full`)."""
-    return os.environ.get(_FULL, "") == "full"
 
 
 def report(error: BaseException) -> str:
@@ -54,7 +55,7 @@ def report(error: BaseException) -> str:
     if isinstance(cause, PenstockError) and cause.remedy:
         lines.append(f"what to do: {cause.remedy}")
     if isinstance(cause, UserCodeError | SubtaskError) and cause.traceback:
-        lines.append(f"({_FULL}=full shows all frames)")
+        lines.append("(PENSTOCK_TRACEBACK=full shows all frames)")
     return "\n".join(lines)
 
 

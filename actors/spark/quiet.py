@@ -1,15 +1,19 @@
 """Keeps what Spark and Ray note beside a batch job from the screen, where the user has not asked for it.
 
-The session calls it as it starts. Settings of log4j and of Ray's log lines that the user has made himself stay.
+The session calls it as it starts and as it ends. Settings of log4j and of Ray's log lines that the user has made
+himself stay.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from penstock.engine.errors import wants_everything
 
 LOG4J_FILE: Final = "spark.log4j.config.file.name"
 """The setting with which RayDP names the configuration of log4j to the driver."""
@@ -38,3 +42,23 @@ def skip_notes() -> None:
     shown: Any = getattr(ray_logging, "stderr_deduplicator", None)
     if getattr(shown, "skip_re", _NOTES) is None:
         shown.skip_re = re.compile(_NOTES)
+
+
+def hush() -> None:
+    """Let the JVM behind Spark say no more on standard error, for it is about to end.
+
+    Threads of it that find others gone print a page each, behind the error of the job. `PENSTOCK_TRACEBACK=full` lets
+    them.
+    """
+    if wants_everything():
+        return
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    # Without a process it is that of a program which has started this one (spark-submit).
+    if gateway is None or gateway.proc is None or gateway.proc.poll() is not None:
+        return
+    # It may die as it is asked.
+    with contextlib.suppress(Exception):
+        java = gateway.jvm.java
+        java.lang.System.setErr(java.io.PrintStream(java.io.OutputStream.nullOutputStream()))

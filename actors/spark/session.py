@@ -6,6 +6,7 @@ to. Whatever keeps it from starting is told before anything is started.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import logging
@@ -26,7 +27,7 @@ import ray
 from penstock.actors.cluster import connect
 from penstock.actors.spark.java import JVM_OPTIONS, USABLE, check_java, lead_with_java
 from penstock.actors.spark.options import SparkOptions
-from penstock.actors.spark.quiet import LOG4J_FILE, log4j_file, skip_notes
+from penstock.actors.spark.quiet import LOG4J_FILE, hush, log4j_file, skip_notes
 from penstock.engine.errors import ClusterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def stop_spark() -> None:
 def _stop() -> None:
     import raydp
 
+    hush()
     # Where the cluster is gone already, there is nobody to say good-bye to.
     with contextlib.suppress(Exception):
         raydp.stop_spark()
@@ -310,6 +312,9 @@ def _started(options: SparkOptions, address: str | None, patience: float, tell: 
 def _init_spark(options: SparkOptions) -> SparkSession:
     import raydp
 
+    # RayDP stops Spark at the end of the process, unless that was done before.
+    atexit.unregister(hush)
+    atexit.register(hush)
     # Actors of one name would be in each other's way, where programs share a namespace of the cluster.
     name = f"{_NAME}-{secrets.token_hex(4)}"
     # Spark starts the interpreter of this name on every node.

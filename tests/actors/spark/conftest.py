@@ -26,7 +26,8 @@ Environment = Callable[[], StreamEnvironment]
 
 @pytest.fixture(scope="package")
 def printed_at_start(ray_cluster: None) -> Iterator[str]:
-    """Starts Spark, and ends it after all: what the driver's Java has printed on standard error as it started."""
+    """Starts Spark, and ends it after all, without a word: what the driver's Java has printed on standard error as it
+    started."""
     with nothing_left(), tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
         # Spark runs what has failed four times, each time in Python processes that import all anew.
         Path(folder, "spark-defaults.conf").write_text("spark.task.maxFailures 2\n")
@@ -40,9 +41,10 @@ def printed_at_start(ray_cluster: None) -> Iterator[str]:
                 os.dup2(own, 2)
                 os.close(own)
             printed.seek(0)
-            text = printed.read().decode()
-        yield text
-        stop_spark()
+            yield printed.read().decode()
+            before = os.fstat(printed.fileno()).st_size
+            stop_spark()
+            assert os.fstat(printed.fileno()).st_size == before
 
 
 @pytest.fixture(scope="package")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from ray._private import ray_logging
 from ray._private.worker import print_to_stdstream
 
-from penstock.actors.spark.quiet import log4j_file, skip_notes
+from penstock.actors.spark.quiet import hush, log4j_file, skip_notes
+from tests.actors.spark.conftest import Environment
 
 
 @pytest.fixture
@@ -65,3 +68,21 @@ def test_spark_starts_without_a_word(printed_at_start: str) -> None:
     lines = printed_at_start.splitlines()
     # Tests give Java options in its environment, which it says.
     assert [line for line in lines if not line.startswith("Picked up JAVA_TOOL_OPTIONS")] == []
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(("frames", "is_shown"), [("", False), ("full", True)])
+def test_what_threads_of_spark_print_as_it_ends_is_shown_on_request(
+    spark: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frames: str, is_shown: bool
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", frames)
+    gateway: Any = SparkContext._gateway
+    java = gateway.jvm.java
+    before, shown = java.lang.System.err, tmp_path / "shown"
+    java.lang.System.setErr(java.io.PrintStream(str(shown)))
+    try:
+        hush()
+        java.lang.IllegalStateException("others are gone").printStackTrace()
+    finally:
+        java.lang.System.setErr(before)
+    assert ("others are gone" in shown.read_text()) is is_shown
