@@ -108,7 +108,7 @@ class Execution:
 
         Raises:
             NoRoomError: there is no room.
-            ClusterError: there is, and yet processes do not start.
+            WorkerLostError: there is, and yet processes do not start in time.
         """
         self._stop_awaiting_room()
         wanted, bundles = set(places(graph)), self._bundles(graph, started)
@@ -262,9 +262,9 @@ class Execution:
         except asyncio.TimeoutError:
             for place in new:
                 self.discard(place)
-            raise ClusterError(
-                f"{len(new)} processes of the job did not start within {seconds:g} s: is there room on the nodes that "
-                "are left? add nodes, or lower the parallelism"
+            raise WorkerLostError(
+                f"{len(new)} processes of the job did not start within {seconds:g} s: machines are busy, or nodes that "
+                "are left have no room; end other work, raise slot.request.timeout, add nodes, or lower the parallelism"
             ) from None
 
     def _count_made(self, processes: Iterable[Process]) -> None:

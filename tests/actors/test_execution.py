@@ -522,6 +522,25 @@ def test_a_rescale_whose_processes_do_not_start_gives_its_slots_back(
     run([subtask()], use)
 
 
+def test_processes_that_do_not_start_in_time_are_a_failure_that_the_restart_strategy_deals_with(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_START_SECONDS", 0.01)
+    monkeypatch.setattr(ray, "put", lambda value: value)
+    slow = subtask(prepare=never)
+
+    async def use(execution: Execution) -> None:
+        execution._slots, execution._config = FakeSlots(), replace(execution._config, slot_timeout_ms=1)  # type: ignore[assignment]
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: slow)
+        execution.actors = {}
+        # And no `ClusterError`, such as want of room is, with which a job that has never run ends.
+        with pytest.raises(WorkerLostError, match=r"1 processes of the job did not start .* machines are busy"):
+            await execution.provide(program_of(1).physical(), [A])
+        assert (killed, execution.actors) == ([slow], {})
+
+    run([subtask()], use)
+
+
 class FakeSlots:
     """Slots for which there is room."""
 

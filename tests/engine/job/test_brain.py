@@ -322,6 +322,13 @@ def test_missing_room_ends_a_job_that_has_never_run_and_restarts_one_that_has() 
     assert (restart["cause"], restart["last_cause"]) == ("the process died", "no room")
 
 
+def test_a_job_whose_first_processes_are_not_there_in_time_is_restarted_by_its_strategy() -> None:
+    shell = Shell()
+    shell.handle(ev.Began(), ev.Claimed(Claim(1, 1)))
+    shell.handle(ev.DeployFailed(shell.last(say.Deploy).attempt, WorkerLostError("2 processes did not start")))
+    assert (shell.count(say.TakeDown), shell.brain.status) == (0, JobStatus.RESTARTING)
+
+
 def test_an_error_that_ends_the_job_waits_for_its_explanation() -> None:
     shell = Shell(restarts=0).run()
     attempt = shell.brain.attempts.number
