@@ -7,14 +7,26 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from typing import Final
 
 from penstock.actors.brain_shell import BrainShell
 from penstock.engine.autoscaler.report import AutoscalerInfo
+from penstock.engine.checkpoint_config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
+from penstock.engine.config import JobConfig
 from penstock.engine.job.description import describe, describe_checkpoints
+from penstock.engine.job.failover import default_strategy
 from penstock.engine.job.info import EventTimeWait, JobInfo
 from penstock.savepoints.storage import redact
+
+_STRATEGIES: Final[Mapping[type, str]] = {
+    NoRestart: "none",
+    FixedDelay: "fixed-delay",
+    FailureRate: "failure-rate",
+    ExponentialDelay: "exponential-delay",
+}
+"""What the configuration calls them (`restart-strategy.type`)."""
 
 
 def job_info(
@@ -47,12 +59,19 @@ def job_info(
     )
 
 
-def shown_settings(config: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The settings of a configuration and of those within it, by name; texts without what may be a secret."""
+def shown_settings(config: JobConfig) -> Iterator[tuple[str, str]]:
+    """The settings of a job by name, with the restart strategy that it has; texts without what may be a secret."""
+    yield from _members(replace(config, failover=replace(config.failover, restart=default_strategy(config))), "")
+
+
+def _members(config: object, prefix: str) -> Iterator[tuple[str, str]]:
+    """The settings of a configuration and of those within it."""
     for member in fields(config):  # type: ignore[arg-type]
         value = getattr(config, member.name)
         if is_dataclass(value) and not isinstance(value, type):
-            yield from shown_settings(value, f"{prefix}{member.name}.")
+            if type(value) in _STRATEGIES:
+                yield f"{prefix}{member.name}", _STRATEGIES[type(value)]
+            yield from _members(value, f"{prefix}{member.name}.")
         else:
             text = value.value if isinstance(value, enum.Enum) else value
             yield f"{prefix}{member.name}", redact(str(text))

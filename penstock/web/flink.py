@@ -439,16 +439,19 @@ def job_config(info: JobInfo) -> dict[str, Any]:
         "name": info.name,
         "execution-config": {
             "execution-mode": "PIPELINED",
-            "restart-strategy": ", ".join(
-                f"{name.rpartition('.')[2]} {value}"
-                for name, value in info.settings
-                if name.startswith("failover.restart")
-            ),
+            "restart-strategy": _restart_strategy(info.settings),
             "job-parallelism": info.parallelism,
             "object-reuse-mode": False,
             "user-config": settings,
         },
     }
+
+
+def _restart_strategy(settings: Sequence[tuple[str, str]]) -> str:
+    """What a job does behind failures, with the settings of that."""
+    strategy, *its = [(name, value) for name, value in settings if name.startswith("failover.restart")] or [("", "")]
+    told = ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in its)
+    return f"{strategy[1]} ({told})" if told else strategy[1]
 
 
 def resource_requirements(info: JobInfo) -> dict[str, Any]:

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from penstock.actors.info import shown_settings
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
+from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, FixedDelay
+from penstock.engine.config import JobConfig
 from penstock.engine.elements import LatencyMarker
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Node, Reading
@@ -79,6 +82,27 @@ def test_checkpoints_have_their_outcome_and_where_they_are(serve: Serve) -> None
     assert client.get(f"{JOB}/checkpoints/details/7").json()["status"] == "COMPLETED"
     assert client.get(f"{JOB}/checkpoints/details/70").status_code == 404
     assert client.get(f"{JOB}/checkpoints/config").json()["interval"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("config", "strategy"),
+    [
+        (JobConfig(), "none"),
+        (JobConfig(failover=FailoverConfig(FixedDelay(2, 50))), "fixed-delay (attempts 2, delay_ms 50)"),
+        (
+            JobConfig(checkpoints=CheckpointConfig(1000, "file:///c")),
+            "exponential-delay (initial_ms 100, largest_ms 60000, factor 2.0, reset_after_ms 600000, jitter 0.1, "
+            "attempts None)",
+        ),
+    ],
+)
+def test_the_restart_strategy_is_the_one_that_the_job_has(
+    serve: Serve, cluster: FakeCluster, config: JobConfig, strategy: str
+) -> None:
+    cluster.readings = [Reading(replace(ORDERS, settings=tuple(shown_settings(config))), [])]
+    shown = serve().get(f"{JOB}/config").json()["execution-config"]
+    assert shown["restart-strategy"] == strategy
+    assert shown["user-config"]["failover.restart"] == strategy.partition(" ")[0]
 
 
 def test_exceptions_are_those_that_the_job_got_over_in_whatever_it_was_restarted_for(serve: Serve) -> None:
