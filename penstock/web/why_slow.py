@@ -6,7 +6,8 @@ own: upstream of a bottleneck all is backpressured, the bottleneck is busy, behi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -150,15 +151,47 @@ def _skewed(view: JobView, task: TaskView, waits: str, figures: tuple[tuple[str,
         groups = f" (key groups {owned.start} to {owned.stop - 1})"
         figures = (*figures, ("first_key_group", owned.start), ("last_key_group", owned.stop - 1))
     times = task.subtasks.unevenness()
-    more = "all rows" if times == float("inf") else f"{times:.1f} times as many rows as the others on average"
+    more = "all rows" if times == math.inf else f"{times:.1f} times as many rows as the others on average"
+    cause, keys = _cause_of_skew(task, most.subtask, times)
     return Reason(
         "skew",
         f"Subtask {most.subtask} of {task.info.name!r}{groups} gets {more}, "
-        f"and is busy {most.rates.busy:.0%} of its time{waits}: a few keys have most of the rows.",
+        f"and is busy {most.rates.busy:.0%} of its time{waits}: {cause}.",
         task.info.id,
         most.subtask,
-        figures,
+        (*figures, *keys),
     )
+
+
+def _cause_of_skew(task: TaskView, fullest: int, times: float) -> tuple[str, tuple[tuple[str, float], ...]]:
+    """Why a subtask gets so many times as many rows as the others on average, and how many keys it and all have.
+
+    Where its keys have less than twice as many rows each as those of the others, it is that it has more of them.
+    """
+    hot = "a few keys have most of the rows"
+    held = _keys_held(task)
+    if held is None:
+        return f"{hot}, or few keys fall to subtasks unevenly", ()
+    own, total = held[fullest], sum(held.values())
+    figures = (("keys", own), ("keys_of_all", total))
+    others = (total - own) / (len(held) - 1)
+    if times * others / own >= _SKEWED:
+        return hot, figures
+    return (
+        f"it has {own:,} of {total:,} keys, as these fall to subtasks by their hashes; more keys, or another "
+        "parallelism, would spread the rows"
+    ), figures
+
+
+def _keys_held(task: TaskView) -> Mapping[int, int] | None:
+    """Of how many keys each subtask holds something in state; None where some hold nothing, or do not know."""
+    known = {
+        one.subtask: [
+            gauge.value for _, counters in one.operators for gauge in counters.keys.values() if gauge.value > 0
+        ]
+        for one in task.subtasks.metrics
+    }
+    return {subtask: int(max(counts)) for subtask, counts in known.items()} if all(known.values()) else None
 
 
 def _lagging_split(tasks: Sequence[TaskView]) -> Reason | None:

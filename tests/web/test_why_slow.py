@@ -18,6 +18,7 @@ from penstock.engine.job.info import (
     TaskInfo,
 )
 from penstock.engine.job.status import JobStatus
+from penstock.engine.metric_types import Gauge
 from penstock.engine.metrics import GateStatistics, SubtaskMetrics
 from penstock.web.observed import Observed
 from penstock.web.why_slow import Reason, why_slow
@@ -87,6 +88,39 @@ def test_a_few_keys_with_most_of_the_rows_are_named() -> None:
         in found.sentence
     )
     assert dict(found.figures)["last_key_group"] == 95
+
+
+@pytest.mark.parametrize(
+    ("rows", "keys", "cause"),
+    [
+        ((300, 700), (3, 7), "it has 7 of 10 keys, as these fall to subtasks by their hashes; more keys, or another"),
+        ((10, 900), (500, 520), "a few keys have most of the rows."),
+        ((10, 900), (1, 9), "a few keys have most of the rows."),
+        ((300, 700), (0, 7), "a few keys have most of the rows, or few keys fall to subtasks unevenly."),
+        ((300, 700), (None, 7), "a few keys have most of the rows, or few keys fall to subtasks unevenly."),
+    ],
+)
+def test_keys_that_have_more_rows_and_subtasks_that_have_more_keys_are_told_apart(
+    rows: tuple[int, int], keys: tuple[int | None, int], cause: str
+) -> None:
+    def at(second: int) -> list[SubtaskMetrics]:
+        counts = [
+            metrics(2, one, ["count"], rows[one] * second, busy * second, 0, (1 - busy) * second)
+            for one, busy in ((0, 0.1), (1, 0.99))
+        ]
+        for one, held in zip(counts, keys, strict=True):
+            if held is not None:
+                gauge = Gauge()
+                gauge.set(held)
+                one.operators[0][1].keys = {"total": gauge}
+        return [metrics(1, 0, ["events"], 1000 * second, 0.1 * second, 0.9 * second), *counts]
+
+    observed = Observed()
+    observed.see(ORDERS, at(10), 10.0, 0)
+    found = why_slow(observed.see(ORDERS, at(20), 20.0, 0))
+    assert (found.kind, found.subtask) == ("skew", 1)
+    assert cause in found.sentence
+    assert ("keys_of_all" in dict(found.figures)) is bool(keys[0])
 
 
 def test_a_subtask_with_all_rows_is_named_and_one_beside_others_that_are_as_busy_is_not() -> None:
