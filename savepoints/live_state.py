@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.engine.errors import StateError, StateNotReadyError
+from penstock.engine.errors import ConfigurationError, StateError, StateNotReadyError
 from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import Redistribution
 from penstock.savepoints.far_times import printable
@@ -123,9 +123,12 @@ class LiveState:
             limit: how many rows at most, whichever come first.
 
         Raises:
+            ConfigurationError: `limit` is no whole number from 0 on.
             StateError: there is no such state or column, or more than a scan gives.
             StateNotReadyError: the job does not run just now.
         """
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise ConfigurationError(f"scan: limit is a whole number from 0 on, not {limit!r}")
         wanted = ScanFilter(
             {name: given if isinstance(given, list | tuple) else [given] for name, given in where.items()}, limit
         )

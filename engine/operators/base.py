@@ -198,6 +198,11 @@ class Operator(ABC):
         """
         return OperatorCapture()
 
+    @property
+    def shows_state(self) -> bool:
+        """Whether somebody outside may ask for its state; not where it has none."""
+        return type(self).capture is not Operator.capture
+
     def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
         """State as of now, by reference, for somebody outside who asks for it; nothing changes by it.
 

@@ -7,7 +7,7 @@ prepared for, and is committed when that checkpoint counts, or by whoever is res
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,7 +25,6 @@ from penstock.engine.elements import Batch
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
-from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import Redistribution
 
 COMMITTABLES: Final = "committables"
@@ -122,9 +121,10 @@ class TransactionalSinkOperator(Operator):
         table = TableCapture(Redistribution.WHOLE, lambda: committables_table(prepared))
         return OperatorCapture({COMMITTABLES: table})
 
-    def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
-        """Nothing: what is prepared is made by barriers alone."""
-        return {}
+    @property
+    def shows_state(self) -> bool:
+        """What is prepared is made by barriers alone."""
+        return False
 
     def on_checkpoint_complete(self, checkpoint: int) -> None:
         """Commit what was prepared up to the checkpoint; what fails is tried again after the restore."""

@@ -133,15 +133,16 @@ class TaskCheckpoints:
         self._channels = list(info.channels)
 
     def link(self, uid: str) -> ChainLink:
-        """The operator of that uid in the chain.
+        """The operator of that uid in the chain, one with state that can be asked for.
 
         Raises:
             UnknownStateError: there is none.
         """
-        links = dict(zip((own for own, _ in self._info.operators), self._links, strict=True))
+        own = zip((uid for uid, _ in self._info.operators), self._links, strict=True)
+        links = {uid: link for uid, link in own if link.operator.shows_state}
         if uid not in links:
             raise UnknownStateError(
-                f"operator {uid!r} keeps no state that can be asked for; name one of {', '.join(links)}"
+                f"operator {uid!r} keeps no state that can be asked for; of its task do: {', '.join(links) or 'none'}"
             )
         return links[uid]
 

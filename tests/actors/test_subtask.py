@@ -37,7 +37,7 @@ from penstock.engine.checkpointing.preload import Preloaded, TakenState
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, CheckpointMode, SnapshotKind
-from penstock.engine.errors import PenstockError, StateError, StateNotReadyError, UserCodeError
+from penstock.engine.errors import PenstockError, StateNotReadyError, UnknownStateError, UserCodeError
 from penstock.engine.functions import Context, ProcessFunction, Row, Rows, RuntimeContext
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.savepoints.live_rows import Question
@@ -371,8 +371,9 @@ def test_state_is_read_between_steps_and_a_question_that_fails_harms_nothing(
 
     async def use(actor: SubtaskActor) -> list[int]:
         await actor.start(1)
-        for uid, state, problem in (("nobody", "seen", "no state that can be asked for"), ("op", "sean", "seen")):
-            with pytest.raises(StateError, match=problem):
+        without = "no state that can be asked for; of its task do: op$"
+        for uid, state, problem in (("nobody", "seen", without), ("all", "seen", without), ("op", "sean", "seen")):
+            with pytest.raises(UnknownStateError, match=problem):
                 await state_of(actor, state, uid=uid)
         with pytest.raises(StateNotReadyError, match="restarted or rescaled"):
             await state_of(actor, attempt=2)
@@ -385,7 +386,9 @@ def test_state_is_read_between_steps_and_a_question_that_fails_harms_nothing(
 
     # A job with checkpoints: its subtasks stay until all have ended.
     there = dataclasses.replace(FIRST_TASK, restore=Restore(store))
-    seen = with_actor(graph_of(lambda stream: stream.process(Counts).uid("op")), use, there)
+    seen = with_actor(
+        graph_of(lambda stream: stream.process(Counts).uid("op").filter(lambda row: True).uid("all")), use, there
+    )
     assert seen == list(range(len(seen)))
 
 

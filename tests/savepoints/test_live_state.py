@@ -23,7 +23,7 @@ from penstock import (
     tumbling,
 )
 from penstock.engine.aggregates import functions as aggregates
-from penstock.engine.errors import StateError, StateNotReadyError
+from penstock.engine.errors import ConfigurationError, StateError, StateNotReadyError
 from penstock.engine.functions import Context, RuntimeContext
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
 from penstock.engine.state.snapshot import Redistribution
@@ -137,6 +137,9 @@ def test_a_scan_gives_what_is_wanted() -> None:
     state = run.state("count")
     assert state.scan(where={"value": 4}).to_pylist() == [{"user": "user 7", "value": 4}]
     assert state.scan(limit=5).num_rows == 5
+    for wrong in (-1, True, 2.5):
+        with pytest.raises(ConfigurationError, match="limit is a whole number from 0 on"):
+            state.scan(limit=wrong)  # type: ignore[arg-type]
     assert len(state.to_pandas()) == len(USERS)
 
 
