@@ -138,8 +138,11 @@ class TaskCheckpoints:
         Raises:
             UnknownStateError: there is none.
         """
-        own = zip((uid for uid, _ in self._info.operators), self._links, strict=True)
-        links = {uid: link for uid, link in own if link.operator.shows_state}
+        links = {
+            own: link
+            for (own, _), link in zip(self._info.operators, self._links, strict=True)
+            if link.operator.shows_state
+        }
         if uid not in links:
             raise UnknownStateError(
                 f"operator {uid!r} keeps no state that can be asked for; of its task do: {', '.join(links) or 'none'}"

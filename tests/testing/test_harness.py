@@ -68,6 +68,29 @@ def test_state_timers_and_side_outputs_of_a_function_can_be_read() -> None:
         ]
 
 
+class Forgets(ps.KeyedProcessFunction):
+    """Keeps each kind of state for an hour."""
+
+    def open(self, context: Any) -> None:
+        hour = ps.ttl("1h")
+        self.last = context.get_state(ps.ValueStateDescriptor("last", "int64", ttl=hour))
+        self.times = context.get_list_state(ps.ListStateDescriptor("times", "int64", ttl=hour))
+        self.users = context.get_map_state(ps.MapStateDescriptor("users", "string", key_type="int64", ttl=hour))
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        self.last.update(row["at"])
+        self.times.add(row["at"])
+        self.users.put(row["at"], row["user"])
+
+
+def test_state_with_a_time_to_live_is_read_as_any_other() -> None:
+    with Harness(lambda stream: stream.key_by("user").process(Forgets()), CLICKS, start_ms=1_000) as harness:
+        harness.push({"user": "ann", "at": 5}, {"user": "bob", "at": 7}, {"user": "ann", "at": 9})
+        assert harness.state("last") == {"ann": 9, "bob": 7}
+        assert harness.state("times") == {"ann": [5, 9], "bob": [7]}
+        assert harness.state("users") == {"ann": {5: "ann", 9: "ann"}, "bob": {7: "bob"}}
+
+
 def test_time_moves_only_by_hand() -> None:
     with Harness(remembered, CLICKS) as harness:
         harness.push({"user": "ann", "at": 5})

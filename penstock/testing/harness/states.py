@@ -18,7 +18,7 @@ from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import CaptureRequest, CaptureScope
 from penstock.engine.state.snapshot import KEY_GROUP, OperatorSnapshot, StateTable, by_group, share
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.savepoints.layout import TIME, Layout, StateKind, layout_of
+from penstock.savepoints.layout import LAST_TOUCHED, TIME, Layout, StateKind, layout_of
 
 _TIMERS: Final = (EVENT_TIMERS, PROCESSING_TIMERS)
 
@@ -128,7 +128,7 @@ def _keys(layout: Layout, rows: pa.Table) -> list[Any]:
 
 
 def _values(layout: Layout, rows: pa.Table) -> Any:
-    own = [shown for stored, shown in layout.columns if shown not in layout.keys]
+    own = [shown for _, shown in layout.columns if shown not in (*layout.keys, LAST_TOUCHED)]
     match layout.kind:
         case StateKind.VALUE | StateKind.LIST if len(own) == 1:
             return dict(zip(_keys(layout, rows), rows.column(own[0]).to_pylist(), strict=True))
