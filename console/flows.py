@@ -64,10 +64,16 @@ def build(target: BuildFlow, env: StreamEnvironment, text: str) -> None:
     """Have a function fill in the environment.
 
     Raises:
-        GraphError: it raised. Names file and line.
+        GraphError: it raised, or runs its program by itself. Names file and line.
     """
+    program = env._program
+    program.refusal = (
+        f"leave execute(), submit() and the reading of collect() out of the flow {text}: a flow writes the program, "
+        "which is then run"
+    )
     try:
         target(env)
+        program.refusal = None
     except PenstockError:
         raise
     except Exception as error:

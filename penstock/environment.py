@@ -466,7 +466,7 @@ class StreamEnvironment:
         Args:
             detached: whether the job outlives this process (Ray, in a cluster that does, without rows for the client).
         """
-        self._program.asked_for()
+        self._program.begin()
         start = None if savepoint is None else Start.of(savepoint, allow_non_restored_state)
         if resume is not None:
             if savepoint is not None:
@@ -510,7 +510,7 @@ class StreamEnvironment:
         mode: Mode | None = None,
         savepoint_to: str | None = None,
     ) -> JobHandle:
-        program.asked_for()
+        program.begin()
         mode = check_mode(mode or self._now.mode)
         built = program.graph.build()
         name, start = name or self._now.name, start or self._settings.start_of(built)

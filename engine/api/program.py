@@ -17,10 +17,12 @@ class Program:
 
     Attributes:
         asked_for: called when somebody runs, explains or drops the program.
+        refusal: why it cannot be submitted now, such as that somebody else does so; None: it can.
     """
 
     def __init__(self, submit: Callable[[Program], JobHandle]) -> None:
         self.asked_for: Callable[[], object] = lambda: None
+        self.refusal: str | None = None
         self.graph = GraphBuilder()
         self.consumers: dict[int, ResultConsumer] = {}
         self.job: JobHandle | None = None
@@ -31,6 +33,16 @@ class Program:
     def submit_once(self) -> JobHandle:
         """The program's job; submits the program unless that has happened."""
         return self.job or self._submit(self)
+
+    def begin(self) -> None:
+        """It is about to be submitted.
+
+        Raises:
+            GraphError: that is refused.
+        """
+        self.asked_for()
+        if self.refusal is not None:
+            raise GraphError(self.refusal)
 
     def see_all_rows(self, node: int) -> None:
         """Let an operator have one subtask for good: it must see all rows."""
