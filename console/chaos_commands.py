@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,8 @@ from penstock.console.jobs import connect_to
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output
 from penstock.engine.durations import Duration, parse_duration
-from penstock.engine.errors import ConfigurationError
+from penstock.engine.errors import ConfigurationError, JobError
+from penstock.engine.job.termination import EXIT_CODE, ending
 from penstock.environment import StreamEnvironment
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _SEEDS: Final = 1_000_000
 _FAILED: Final = 1
+_INTERRUPTED: Final = 130
 _SLOTS: Final = 4
 """CPUs that the embedded cluster has at least: for rescaling, and for what replaces what was killed."""
 
@@ -83,24 +86,50 @@ def chaos_run_command(
     from penstock.testing.chaos import ChaosReport, keep_log
 
     first = random.randrange(_SEEDS) if seed is None else seed
-    runs = []
-    with _target(job, duration, _Place(parallelism, address, storage), output) as target:
-        draw = partial(target.draw, during=during)
-        if kinds is not None:
-            draw = partial(draw, weights=dict.fromkeys(kinds, 1.0))
-        plans = [draw(number, duration, faults) for number in range(first, first + schedules)]
-        for done, plan in enumerate(plans):
-            with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
-                runs.append(target.shake(plan))
-                if schedules > 1:
-                    # Who gives up waiting knows then whether it hangs, or takes its time on a busy machine.
-                    output.say(f"{done + 1} of {schedules}: {runs[-1].outcome}")
-                if runs[-1].wrong:
-                    keep_log(runs[-1], Path(tempfile.gettempdir()) / "penstock-chaos")
+    runs: list[ChaosRun] = []
+    try:
+        with ending(), _target(job, duration, _Place(parallelism, address, storage), output) as target:
+            draw = partial(target.draw, during=during)
+            if kinds is not None:
+                draw = partial(draw, weights=dict.fromkeys(kinds, 1.0))
+            plans = [draw(number, duration, faults) for number in range(first, first + schedules)]
+            for done, plan in enumerate(plans):
+                with output.progress(f"chaos: {job}, schedule {done + 1} of {schedules} (seed {plan.seed})"):
+                    runs.append(target.shake(plan))
+                    if schedules > 1:
+                        # Who gives up waiting knows then whether it hangs, or takes its time on a busy machine.
+                        output.say(f"{done + 1} of {schedules}: {runs[-1].outcome}")
+                    if runs[-1].wrong:
+                        keep_log(runs[-1], Path(tempfile.gettempdir()) / "penstock-chaos")
+    except (KeyboardInterrupt, SystemExit) as told:
+        _end_early(told, runs, output)
+        raise
     report = ChaosReport(runs)
     output.result(report.to_dict(), report)
     if report.violations:
         raise typer.Exit(_FAILED)
+
+
+def _end_early(told: KeyboardInterrupt | SystemExit, runs: Sequence[ChaosRun], output: Output) -> None:
+    """Give what the schedules that are over have found, where a signal ends the command.
+
+    Raises:
+        SystemExit: with the code of the signal.
+    """
+    from penstock.testing.chaos import ChaosReport
+
+    if isinstance(told, KeyboardInterrupt):
+        name, code = "SIGINT", _INTERRUPTED
+    elif told.code in (EXIT_CODE, signal.SIGTERM):
+        # Ray has a handler of its own, which exits with the number of the signal.
+        name, code = "SIGTERM", EXIT_CODE
+    else:
+        return
+    report = ChaosReport(runs, name)
+    if runs or output.as_json:
+        output.result(report.to_dict(), report)
+    output.say("error: interrupted" if code == _INTERRUPTED else "error: told to end (SIGTERM)")
+    raise SystemExit(code) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,4 +216,18 @@ def _target(job: str, duration: Duration, place: _Place, output: Output) -> Iter
             yield _Target(ChaosSchedule.random, shake)
     else:
         connect_to(place.address, output)
+        _check_runs(job)
         yield _Target(ChaosSchedule.random, lambda plan: ChaosHarness(job, plan).run())
+
+
+def _check_runs(job: str) -> None:
+    """Refuse a job that no fault can hit.
+
+    Raises:
+        JobError: it has ended, or there is none of that name or id.
+    """
+    from penstock.actors.registry import find_job
+
+    info = find_job(job).info()
+    if info.status.ended:
+        raise JobError(f"job {info.name!r} has ended: it is {info.status.value}; start it again, and then shake it")

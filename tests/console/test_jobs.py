@@ -116,6 +116,8 @@ def test_the_life_of_a_detached_job(jobs: Penstock, folder: Path) -> None:
 
     stopped = jobs("stop", "numbers_flow", "--json").document["savepoint"]
     info = wait_for(jobs, "numbers_flow", "finished")["checkpoints"]
+    shaken = jobs("chaos", "run", "--job", "numbers_flow")
+    assert (shaken.code, "job 'numbers_flow' has ended: it is finished" in shaken.err) == (1, True)
     assert (info["latest"], info["latest_url"], info["savepoint_url"]) == (None, None, stopped)
     assert [(one["kind"], one["url"]) for one in info["history"]][-1] == ("suspend", stopped)
     shown = jobs("info", "numbers_flow").out

@@ -173,9 +173,11 @@ class ChaosReport:
 
     Args:
         runs: in order.
+        ended_by: the signal that ended them before all schedules were over; None: they are.
     """
 
     runs: Sequence[ChaosRun]
+    ended_by: str | None = None
 
     @property
     def violations(self) -> Sequence[str]:
@@ -192,7 +194,8 @@ class ChaosReport:
             "checked": dict(self._counts),
             "times_ms": {name: _spread(self._times(name)) for name in _TIMES},
             "violations": list(self.violations),
-            "verdict": _verdict(self.runs),
+            "verdict": _verdict(self.runs, self.ended_by is not None),
+            "ended_by": self.ended_by,
         }
 
     @property
@@ -250,6 +253,8 @@ class ChaosReport:
         texts = [Text(line) for line in lines]
         wrong = [text for run in self.runs for text in _with_seed(run, run.wrong)]
         missed = [text for run in self.runs for text in _with_seed(run, run.missed)]
+        if self.ended_by is not None:
+            missed.append(f"{self.ended_by} came before all schedules were over")
         if wrong:
             texts.append(Text(_counted(len(wrong), "VIOLATION"), style="bold red"))
             texts += [Text(violation, style="red") for violation in wrong]
@@ -281,11 +286,11 @@ def _with_seed(run: ChaosRun, texts: Sequence[str]) -> Sequence[str]:
     return [text if run.schedule.seed is None else f"seed {run.schedule.seed}: {text}" for text in texts]
 
 
-def _verdict(runs: Sequence[ChaosRun]) -> str:
-    """What came of them, in a word or two; only "held" is a success."""
+def _verdict(runs: Sequence[ChaosRun], is_cut: bool = False) -> str:
+    """What came of them, in a word or two, where others may be missing; only "held" is a success."""
     if any(run.wrong for run in runs):
         return "violated"
-    if any(run.missed for run in runs):
+    if is_cut or any(run.missed for run in runs):
         return "not all tested" if any(run.fired for run in runs) else "nothing tested"
     return "held"
 
