@@ -7,10 +7,10 @@ come out as int64 milliseconds without nulls, far enough from the ends of int64 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.clock import Clock
@@ -78,40 +78,44 @@ def create_assigner(strategy: WatermarkStrategy, context: OperatorContext, clock
     if isinstance(strategy.generation, ByClock):
         return lambda data: pa.array(np.full(data.num_rows, clock.now_ms(), np.int64))
     if isinstance(strategy.assigner, str):
-        return _ColumnTimes(strategy.assigner, context.where)
+        return _ColumnTimes(strategy.assigner, context.where, strategy.remedy)
     assert strategy.assigner is not None, "the API refuses a strategy that does not say where timestamps are"
-    return _RowTimes(strategy.assigner, context)
+    return _RowTimes(strategy.assigner, context, strategy.remedy)
 
 
 class _ColumnTimes:
     """Timestamps out of a column."""
 
-    def __init__(self, column: str, where: str) -> None:
+    def __init__(self, column: str, where: str, remedy: str) -> None:
         self._column = column
         self._where = where
-        self._time = f"{where}: the event time in column {column!r}"
+        self._errors = _Errors(f"{where}: the event time in column {column!r}", remedy)
 
     def __call__(self, data: pa.RecordBatch) -> pa.Int64Array:
         check_timestamp_column(data.schema, self._column, self._where)
         values = data.column(self._column)
         if values.null_count:
             row = int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0])
-            raise _bad_row(self._time, data, row, "is null")
+            raise self._errors.of(data, row, "is null")
         try:
             timestamps = event_times(values)
         except pa.ArrowInvalid as error:
             raise RecordError(f"{self._where}: column {self._column!r} holds a time out of range: {error}") from error
-        _check_range(timestamps.to_numpy(), data, self._time)
+        milliseconds = timestamps.to_numpy()
+        if int(milliseconds.max()) > _LARGEST or int(milliseconds.min()) < -_LARGEST:
+            row = int(np.flatnonzero((milliseconds > _LARGEST) | (milliseconds < -_LARGEST))[0])
+            raise self._errors.of(data, row, "is out of the range of event time")
         return timestamps
 
 
 class _RowTimes:
     """Timestamps from the user's function, row by row."""
 
-    def __init__(self, function: Callable[[Row], int], context: OperatorContext) -> None:
+    def __init__(self, function: Callable[[Row], int], context: OperatorContext, remedy: str) -> None:
         self._function = function
         self._context = context
-        self._time = f"{context.where}: the timestamp from the function given to with_timestamp_assigner"
+        time = f"{context.where}: the timestamp from the function given to with_timestamp_assigner"
+        self._errors = _Errors(time, remedy)
 
     def __call__(self, data: pa.RecordBatch) -> pa.Int64Array:
         rows = batch_rows(data, self._context.where)
@@ -124,22 +128,24 @@ class _RowTimes:
         except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
         if not isinstance(time, int | np.integer) or isinstance(time, bool):
-            raise _bad_row(self._time, data, index, f"is {time!r}, no int of milliseconds since the epoch,")
+            raise self._errors.of(data, index, f"is {time!r}, no int of milliseconds since the epoch,")
         if not -_LARGEST <= time <= _LARGEST:
-            raise _bad_row(self._time, data, index, "is out of the range of event time")
+            raise self._errors.of(data, index, "is out of the range of event time")
         return int(time)
 
 
-def _check_range(milliseconds: npt.NDArray[np.int64], data: pa.RecordBatch, time: str) -> None:
-    if int(milliseconds.max()) > _LARGEST or int(milliseconds.min()) < -_LARGEST:
-        row = int(np.flatnonzero((milliseconds > _LARGEST) | (milliseconds < -_LARGEST))[0])
-        raise _bad_row(time, data, row, "is out of the range of event time")
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """What is said of rows whose time cannot be had.
 
+    Args:
+        time: where it is to be, in words.
+        remedy: what to do.
+    """
 
-def _bad_row(time: str, data: pa.RecordBatch, row: int, what: str) -> RecordError:
-    return RecordError(
-        f"{time} {what} in row {shown_row(data, row)}; filter such rows out before timestamps are assigned; where a "
-        "source assigns them, have with_timestamp_assigner give such rows an early time, as 0, and filter them out "
-        "behind the source, which keeps the watermarks of its partitions; in SQL, give the column of WATERMARK by "
-        "COALESCE(..., an early time), and leave these rows out by WHERE"
-    )
+    time: str
+    remedy: str
+
+    def of(self, data: pa.RecordBatch, row: int, what: str) -> RecordError:
+        """The error of a row."""
+        return RecordError(f"{self.time} {what} in row {shown_row(data, row)}; {self.remedy}")

@@ -162,6 +162,12 @@ class WatermarkStrategy:
     assigner: TimestampAssigner | None = None
     idle_after_ms: int | None = None
     alignment: WatermarkAlignment | None = None
+    remedy: str = (
+        "filter such rows out before timestamps are assigned; where a source assigns them, have "
+        "with_timestamp_assigner give such rows an early time, as 0, and filter them out behind the source, which "
+        "keeps the watermarks of its partitions"
+    )
+    """What the user can do about rows without a time, in the words of what he has written."""
 
     @staticmethod
     def for_monotonous_timestamps() -> WatermarkStrategy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from penstock.engine.api.changelog import add_changelog
@@ -170,7 +171,16 @@ def _strategy_of(lowering: Lowering, node: p.Watermarks, places: Places) -> Wate
     else:
         watermark = on_columns(node.watermark, places.index)
         strategy = _strategy(watermark, places.index(node.column), lowering.zone)
+    strategy = replace(strategy, remedy=_remedy(node.columns[node.column].name))
     return strategy if lowering.idle_ms is None else strategy.with_idleness(f"{lowering.idle_ms}ms")
+
+
+def _remedy(column: str) -> str:
+    """What to do about rows without a time."""
+    return (
+        f"in CREATE TABLE, declare the WATERMARK of a column that is computed, COALESCE({column}, an early time), and "
+        f"leave such rows out of the query by WHERE {column} IS NOT NULL"
+    )
 
 
 def _strategy(watermark: Expression, column: int, zone: str) -> WatermarkStrategy:

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock import StreamEnvironment
+from penstock.engine.errors import JobFailedError
 from tests.tables.own_programs import at, sink, source
 from tests.tables.programs import check, run, run_by_clock
 
@@ -28,6 +30,26 @@ def _program(name: str, tables: Sequence[Any], cases: Sequence[_Case]) -> dict[s
         steps.append(sink(columns, before, after, f"sink_{place}"))
         steps.append({"step": "SqlTestStep", "sql": f"INSERT INTO sink_{place} {query}"})
     return {"id": name, "class": "Windows", "run": steps}
+
+
+def test_a_row_without_a_time_says_what_to_do_in_sql(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"x": 1, "at": "2024-01-01 00:00:00"}\n{"x": 2, "at": null}\n')
+    made = "CREATE TABLE t (x INT, at TIMESTAMP(3), {}) WITH ('connector' = 'filesystem', 'path' = '{}', "
+    made += "'format' = 'json')"
+    windows = "TABLE(TUMBLE(TABLE t, DESCRIPTOR({}), INTERVAL '1' DAY)) {} GROUP BY window_start, window_end"
+
+    def counted(watermark: str, column: str, where: str = "") -> list[Any]:
+        env = StreamEnvironment(runtime="local", parallelism=1)
+        env.sql(made.format(watermark, tmp_path / "t.json"))
+        table = env.sql(f"SELECT COUNT(*) AS n FROM {windows.format(column, where)}")
+        assert table is not None
+        return [row["n"] for row in table.collect()]
+
+    with pytest.raises(JobFailedError, match=r"is null in row .*; in CREATE TABLE, declare the WATERMARK") as failed:
+        counted("WATERMARK FOR at AS at", "at")
+    assert "with_timestamp_assigner" not in str(failed.value)
+    early = "t AS COALESCE(at, TIMESTAMP '1970-01-01 00:00:00'), WATERMARK FOR t AS t"
+    assert counted(early, "t", "WHERE at IS NOT NULL") == [1]
 
 
 @pytest.mark.parametrize("behind_ms", [0, 70_000])
