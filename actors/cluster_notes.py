@@ -6,10 +6,12 @@ cluster does (in Redis, where its head keeps it there). All calls block for a mi
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 _NAMESPACE: Final = "penstock"
+_CLUSTER: Final = "cluster"
 
 
 class Notes(Protocol):
@@ -52,3 +54,12 @@ class ClusterNotes:
 
     def remove(self, name: str) -> None:
         self._table._internal_kv_del(name, namespace=_NAMESPACE)
+
+
+def cluster_id(notes: Notes) -> str:
+    """What tells the cluster of these notes from others, as long as it lives; drawn where nobody has asked before."""
+    found = notes.get(_CLUSTER)
+    if found is None:
+        found = secrets.token_hex(8)
+        notes.put(_CLUSTER, found)
+    return found

@@ -7,6 +7,7 @@ its process dies, at the same port, with what it had written down of jobs that h
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import socket
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.actors.cluster_notes import ClusterNotes, cluster_id
 from penstock.actors.ended_jobs import ended_jobs, info_from, info_text
 from penstock.actors.nodes import ON_THE_HEAD
 from penstock.engine.errors import ClusterError, ConfigurationError
@@ -114,47 +116,62 @@ def default_folder() -> Path:
 class EndedJobs:
     """The jobs that have ended, a line each; the newest hundred are read again.
 
+    The consoles of all clusters of a user write to one file.
+
     Args:
-        file: where.
+        file: where; nobody else can read it.
+        cluster: id of the cluster whose jobs are read and written; None: those of all are read.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, cluster: str | None = None) -> None:
         self._file = file
+        self._cluster = cluster
         self._known: set[tuple[str, str]] = set()
         self._lines = 0
 
     def read(self) -> list[JobInfo]:
         """Those that were written down; a line that another version wrote is left out."""
-        found: dict[str, JobInfo] = {}
+        found: dict[str, tuple[JobInfo, str | None]] = {}
         lines = self._file.read_bytes().splitlines() if self._file.exists() else []
         for line in lines:
-            with contextlib.suppress(ValueError):
-                info = info_from(line)
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                document = json.loads(line)
+                info = info_from(json.dumps(document["job"]))
                 found.pop(info.id, None)
-                found[info.id] = info
+                found[info.id] = info, document["cluster"]
         kept = list(found.values())[-ENDED_KEPT:]
-        self._known = {(info.id, info.status.value) for info in kept}
+        own = [info for info, cluster in kept if self._cluster in (None, cluster)]
+        self._known = {(info.id, info.status.value) for info in own}
         self._lines = len(lines)
         if len(lines) > 2 * ENDED_KEPT:
             shorter = self._file.with_suffix(".new")
-            shorter.write_text("".join(info_text(info) + "\n" for info in kept), encoding="utf-8")
+            with open(shorter, "w", encoding="utf-8", opener=_for_its_owner) as stream:
+                stream.writelines(_line(*one) for one in kept)
             shorter.replace(self._file)
             self._lines = len(kept)
-        return kept
+        return own
 
     def write(self, info: JobInfo) -> None:
         """Write one down, once; what cannot be written is shown all the same, as long as this process lives."""
         if info.status.ended and (info.id, info.status.value) not in self._known:
             self._known.add((info.id, info.status.value))
             try:
-                with self._file.open("a", encoding="utf-8") as stream:
-                    stream.write(info_text(info) + "\n")
+                with open(self._file, "a", encoding="utf-8", opener=_for_its_owner) as stream:
+                    stream.write(_line(info, self._cluster))
                 self._lines += 1
                 if self._lines > 2 * ENDED_KEPT:
                     # The server lives for months: neither the file nor what is known of it may grow with it.
                     self.read()
             except OSError as error:
                 _LOG.warning("the end of job %r cannot be written down: %s", info.name, error)
+
+
+def _line(info: JobInfo, cluster: str | None) -> str:
+    return f'{{"cluster": {json.dumps(cluster)}, "job": {info_text(info)}}}\n'
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class ConsoleActor:
@@ -165,12 +182,12 @@ class ConsoleActor:
     """
 
     def __init__(self, options: ServerOptions) -> None:
-        from penstock.actors.cluster_notes import ClusterNotes
         from penstock.web.cluster import RayCluster
 
         self._options = options
         self._listening = _listen(options.listens_at, options.port or 0)
-        served = Served(options, RayCluster(), tuple(ended_jobs(ClusterNotes())))
+        notes = ClusterNotes()
+        served = Served(options, RayCluster(), tuple(ended_jobs(notes)), cluster_id(notes))
         self._flights = None if options.flight is None else served.flights(options.flight)
         threading.Thread(target=self._serve, args=(served,), name="web", daemon=True).start()
 
@@ -214,15 +231,22 @@ class Served:
         options: where it listens, and for whom.
         cluster: whose jobs.
         ended: jobs of the cluster that had ended before.
+        cluster_id: which cluster it is.
     """
 
-    def __init__(self, options: ServerOptions, cluster: Cluster, ended: Iterable[JobInfo] = ()) -> None:
+    def __init__(
+        self, options: ServerOptions, cluster: Cluster, ended: Iterable[JobInfo] = (), cluster_id: str = ""
+    ) -> None:
         from penstock.web.observed import Observed
         from penstock.web.security import LOOPBACK, Access, Role, tokens_in
 
         folder = Path(options.folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        written = EndedJobs(folder / ENDED_JOBS)
+        for path, mode in ((folder, 0o700), (folder / ENDED_JOBS, 0o600)):
+            # They may be of another version, which left them open to others.
+            with contextlib.suppress(OSError):
+                path.chmod(mode)
+        written = EndedJobs(folder / ENDED_JOBS, cluster_id)
         names = (*LOOPBACK, options.listens_at, *options.names)
         open_to = Role.OPERATOR if options.is_local else Role.NOBODY
         tokens = tokens_in(options.token_file)

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
         "totals", keys=["user"], state=ps.ValueStateDescriptor("visits", "int64"), data=visits
     ).write()
     (tmp_path / "savepoints" / "damaged").mkdir()
-    EndedJobs(tmp_path / ENDED_JOBS).write(replace(ORDERS, status=JobStatus.FAILED, error="boom"))
+    EndedJobs(tmp_path / ENDED_JOBS, "here").write(replace(ORDERS, status=JobStatus.FAILED, error="boom"))
     return tmp_path
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_begins_lists_the_jobs_that_had_ended_before(folder: Path)
     _cancelled(folder / "checkpoints")
     options = ServerOptions(folder=str(folder), storage=str(folder / "checkpoints"))
     noted = replace(ORDERS, id="noted-1", name="noted", status=JobStatus.FINISHED)
-    app = Served(options, OfflineCluster(), [noted]).application()
+    app = Served(options, OfflineCluster(), [noted], "here").application()
     with TestClient(app, "http://localhost") as client:
         jobs = {one["name"]: one["state"] for one in client.get("/jobs/overview").json()["jobs"]}
         listed = {"visits": "CANCELED", "gone": "CANCELED", "noted": "FINISHED", "orders": "FAILED"}

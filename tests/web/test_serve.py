@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,24 @@ from pyarrow import flight
 
 import penstock as ps
 from penstock import StreamEnvironment, checkpoints
+from penstock.actors.cluster_notes import cluster_id
 from penstock.actors.console_address import tell_console, tell_console_of
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 from penstock.web.export.options import ExportOptions
 from penstock.web.observed import ENDED_KEPT
 from penstock.web.serve import (
     Address,
     EndedJobs,
+    Served,
     ServerOptions,
     check_server,
     find_server,
     start_server,
     stop_server,
 )
-from tests.web.fakes import ORDERS
+from tests.web.fakes import ORDERS, FakeCluster
 
 
 def until(url: str, path: str, condition: Any) -> Any:
@@ -127,6 +131,38 @@ def test_ended_jobs_are_written_once_and_read_again(tmp_path: Path) -> None:
     with file.open("a") as stream:
         stream.write('{"from": "another version"}\n')
     assert EndedJobs(file).read() == [failed]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+class TableOfNotes(dict[str, str]):
+    """A cluster's notes."""
+
+    def put(self, name: str, text: str) -> None:
+        self[name] = text
+
+    def names(self, prefix: str) -> list[str]:
+        return sorted(name for name in self if name.startswith(prefix))
+
+    def remove(self, name: str) -> None:
+        del self[name]
+
+
+def test_a_console_lists_the_jobs_that_have_ended_on_its_own_cluster(tmp_path: Path) -> None:
+    one, other = TableOfNotes(), TableOfNotes()
+    file, options = tmp_path / "ended-jobs.jsonl", ServerOptions(folder=str(tmp_path))
+    file.touch(0o644)
+    tmp_path.chmod(0o755)
+
+    def console(notes: TableOfNotes, ended: Sequence[JobInfo] = ()) -> list[str]:
+        served = Served(options, FakeCluster(), ended, cluster_id(notes))
+        for info in ended:
+            served._observed.see(info, [], 0.0, 0)
+        return [view.info.id for view in served._observed.jobs()]
+
+    assert console(one, [replace(ORDERS, id="first", status=JobStatus.FAILED)]) == ["first"]
+    assert console(other, [replace(ORDERS, id="second", status=JobStatus.FINISHED)]) == ["second"]
+    assert (console(one), console(other)) == (["first"], ["second"])
+    assert (file.stat().st_mode & 0o777, tmp_path.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 def test_the_log_of_ended_jobs_does_not_grow_for_ever_and_a_full_disk_hides_no_job(tmp_path: Path) -> None:
