@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 
 class PolledReaders:
@@ -78,6 +79,56 @@ class PolledReaders:
         self._wake()
 
 
+class Wakeup(Protocol):
+    """How the thread of a task is woken, and what it reads itself; `ThreadSockets` says what each of them does."""
+
+    @property
+    def answers(self) -> PolledReaders | None:
+        """What watches for answers to what the task has sent; None: the event loop."""
+        ...
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def poll_incoming(self) -> None: ...
+
+    def poll(self) -> None: ...
+
+    def wait(self, seconds: float | None, for_answers: bool) -> None: ...
+
+    def rest(self) -> None: ...
+
+
+class LoopWakeup:
+    """Wakes the thread of a task to which all comes by the event loop, so that it reads nothing itself."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    @property
+    def answers(self) -> None:
+        return None
+
+    def set(self) -> None:
+        self._event.set()
+
+    def clear(self) -> None:
+        self._event.clear()
+
+    def poll_incoming(self) -> None:
+        """Nothing."""
+
+    def poll(self) -> None:
+        """Nothing."""
+
+    def wait(self, seconds: float | None, for_answers: bool) -> None:
+        self._event.wait(seconds)
+
+    def rest(self) -> None:
+        """Nothing."""
+
+
 class ThreadSockets:
     """What wakes the thread of a task, as a `threading.Event` does, and the sockets that it reads itself.
 
@@ -105,6 +156,10 @@ class ThreadSockets:
         """Have `wait` wait; like all that follows, by the thread that waits."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._event)
+
+    def poll_incoming(self) -> None:
+        """Read what has come for the task; by any thread."""
+        self.incoming.poll()
 
     def poll(self) -> None:
         """Read what has come."""

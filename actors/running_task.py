@@ -21,7 +21,7 @@ from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.deployment import Deployment, Target
 from penstock.actors.links import resolve
-from penstock.actors.polled_readers import ThreadSockets
+from penstock.actors.polled_readers import Wakeup
 from penstock.actors.results import Fetched, ResultBuffer
 from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
@@ -71,7 +71,7 @@ class RunningTask:
     Args:
         graph, deployment: which one.
         loop: the actor's event loop.
-        sockets: by which messages and questions come to the thread, and answers; None: all come by the event loop.
+        wakeup: wakes the thread, which reads by it what comes to it.
     """
 
     def __init__(
@@ -79,16 +79,15 @@ class RunningTask:
         graph: PhysicalGraph,
         deployment: Deployment,
         loop: asyncio.AbstractEventLoop,
-        sockets: ThreadSockets | None = None,
+        wakeup: Wakeup,
     ) -> None:
         self.attempt = deployment.attempt
         self._graph = graph
         self._deployment = deployment
         self._restore = deployment.restore
         self._preloaded: Preloaded | None = None
-        self._sockets = sockets
         self._loop = loop
-        self._wakeup: ThreadSockets | threading.Event = sockets or threading.Event()
+        self._wakeup = wakeup
         self._awaits_credit = self._awaits_rows = True
         self._closing = False
         self._started = False
@@ -141,11 +140,7 @@ class RunningTask:
             if self._awaits_rows or gate.presses_on(channel, message):
                 self._wakeup.set()
 
-        return ReceivingEnd(deliver, self._abort, self._read_messages)
-
-    def _read_messages(self) -> None:
-        if self._sockets is not None:
-            self._sockets.incoming.poll()
+        return ReceivingEnd(deliver, self._abort, self._wakeup.poll_incoming)
 
     def _build(self, gate: InputGate) -> Task:
         graph, deployment = self._graph, self._deployment
@@ -163,8 +158,7 @@ class RunningTask:
     def _sending_end(self, output: int, target: Target) -> SendingEnd:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
-        readers = None if self._sockets is None else self._sockets.answers
-        push = Pusher(target.actor, target.attempt, target.channel, self._loop, readers)
+        push = Pusher(target.actor, target.attempt, target.channel, self._loop, self._wakeup.answers)
         self._pushers.setdefault(output, []).append(push)
         return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
 
@@ -295,8 +289,7 @@ class RunningTask:
 
     def _step_to_the_end(self) -> None:
         while True:
-            if self._sockets is not None:
-                self._sockets.poll()
+            self._wakeup.poll()
             # Cleared before all that it stands for: what comes later sets it again, and the wait returns at once.
             self._wakeup.clear()
             if self._closing:
@@ -323,10 +316,7 @@ class RunningTask:
                     self._rest(None)
 
     def _rest(self, seconds: float | None) -> None:
-        if self._sockets is None:
-            self._wakeup.wait(seconds)
-        else:
-            self._sockets.wait(seconds, self._awaits_credit or seconds is None or seconds > _SOON_SECONDS)
+        self._wakeup.wait(seconds, self._awaits_credit or seconds is None or seconds > _SOON_SECONDS)
 
     def _hand_over(self) -> None:
         """Give the captures to the writer, and say when rows have come to the end of the chain."""
@@ -368,9 +358,8 @@ class RunningTask:
             release()
         self._reported.set()
         self.state_answers.end()
-        if self._sockets is not None:
-            # The thread reads nothing more.
-            self._sockets.rest()
+        # The thread reads nothing more.
+        self._wakeup.rest()
         for checkpoint in list(self._answers):
             self._answer(checkpoint, Declined("the subtask has ended"))
 

@@ -27,7 +27,7 @@ from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply, resolve
 from penstock.actors.pandas_later import load_pandas_later
-from penstock.actors.polled_readers import PolledReaders, ThreadSockets
+from penstock.actors.polled_readers import LoopWakeup, PolledReaders, ThreadSockets
 from penstock.actors.process_end import Process
 from penstock.actors.process_name import name_process, process_name
 from penstock.actors.results import Fetched
@@ -139,7 +139,7 @@ class SubtaskActor:
         self._log.show(graph.config.log_levels, graph.config.log_format)
         self._log.place(deployment.task, deployment.subtask, deployment.attempt)
         self._listen()
-        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), self._sockets)
+        self._running = RunningTask(graph, deployment, asyncio.get_running_loop(), self._sockets or LoopWakeup())
         return Process.own()
 
     def _listen(self) -> None:

@@ -23,7 +23,7 @@ from penstock.actors.capture_writer import Declined
 from penstock.actors.channels import Pushed, Pusher, take_frame, unpacked
 from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.links import LinkServer, Reply
-from penstock.actors.polled_readers import PolledReaders, ThreadSockets
+from penstock.actors.polled_readers import LoopWakeup, PolledReaders, ThreadSockets
 from penstock.actors.running_task import TASK_THREAD, RunningTask, SubtaskEvent
 from penstock.engine.checkpointing.handles import SubtaskHandle
 from penstock.engine.config import JobConfig
@@ -87,7 +87,7 @@ def deployed(graph: PhysicalGraph, deployment: Deployment) -> tuple[RunningTask,
             readers.rest()
 
     sockets = ThreadSockets(loop, on_unread) if sys.platform.startswith("linux") else None
-    task = RunningTask(graph, deployment, loop, sockets)
+    task = RunningTask(graph, deployment, loop, sockets or LoopWakeup())
     return task, sockets
 
 
