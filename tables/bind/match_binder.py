@@ -33,6 +33,7 @@ from penstock.tables.parse.text import SqlText
 from penstock.tables.plan.expression_traits import may_call_fail
 from penstock.tables.plan.nodes import Column, Columns, MatchRecognize, PlanNode, Scan, SortKey, TimeAttribute
 from penstock.tables.plan.row_references import Reference, ReferenceKind, RowDefinition, RowMatch
+from penstock.tables.plan.time_columns import chosen
 from penstock.tables.types import Kind
 
 
@@ -133,7 +134,8 @@ class _MatchBinder:
             self._skip_variables(references),
             self._within(),
         )
-        return MatchRecognize(self._node, partition, time, order[1:], _pruned(match), columns)
+        rows = chosen(self._node, order[0].column)
+        return MatchRecognize(rows, partition, time, order[1:], _pruned(match), columns)
 
     # Partitions and order
 

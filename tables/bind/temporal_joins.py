@@ -19,6 +19,7 @@ from penstock.tables.plan.nodes import (
     TimeAttribute,
     Watermarks,
 )
+from penstock.tables.plan.time_columns import chosen
 
 
 def as_of_join(
@@ -54,8 +55,8 @@ def as_of_join(
     kind, (left, node) = JoinKind(join.kind), sides
     time = ExpressionBinder(source, scope).bind(right.as_of)
     attribute = left.columns[time.index].time if isinstance(time, InputColumn) else None
-    if attribute is TimeAttribute.ROWTIME:
-        return TemporalJoin(kind, left, node, condition, columns)
+    if isinstance(time, InputColumn) and attribute is TimeAttribute.ROWTIME:
+        return TemporalJoin(kind, chosen(left, time.index), node, condition, columns)
     if attribute is not TimeAttribute.PROCTIME:
         raise source.invalid(
             right.as_of.at,

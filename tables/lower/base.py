@@ -27,7 +27,7 @@ from penstock.tables.types import arrow_type
 FromSource: TypeAlias = Callable[[Source, str, WatermarkStrategy | None], DataStream]
 Lower: TypeAlias = "Callable[[Lowering, Any], DataStream]"
 """Makes the stream of a node's rows; of one kind of node, which the table of them names."""
-_ROW_BY_ROW = (p.Watermarks, p.WindowTable, p.Unnest, p.ToChangelog)
+_ROW_BY_ROW = (p.Watermarks, p.EventTime, p.WindowTable, p.Unnest, p.ToChangelog)
 
 
 def schema_of(columns: p.Columns) -> pa.Schema:

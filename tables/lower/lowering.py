@@ -21,6 +21,7 @@ from penstock.tables.lower.base import Lower, Lowering, schema_of
 from penstock.tables.lower.changelogs import FromChangelogSpec, ToChangelogSpec
 from penstock.tables.lower.changing import lower_aggregate, lower_join, lower_set_operation, lower_top_n
 from penstock.tables.lower.clock_sort import ClockSortSpec
+from penstock.tables.lower.column_times import ColumnTimesSpec
 from penstock.tables.lower.enriching import lower_lookup_join, lower_temporal_join
 from penstock.tables.lower.joins import lower_interval_join
 from penstock.tables.lower.limit import LimitSpec
@@ -41,6 +42,11 @@ def _values(lowering: Lowering, node: p.Values) -> DataStream:
 
 def _filter(lowering: Lowering, node: p.Filter) -> DataStream:
     return lowering.calc(lowering.stream(node.input), node.condition, None, schema_of(node.columns))
+
+
+def _event_time(lowering: Lowering, node: p.EventTime) -> DataStream:
+    stream = lowering.stream(node.input)
+    return stream._add(ColumnTimesSpec(node.column, node.delay_ms), stream.schema, timed=True)
 
 
 def _union(lowering: Lowering, node: p.Union) -> DataStream:
@@ -145,6 +151,7 @@ LOWERED: Final[Mapping[type[p.PlanNode], Lower]] = {
     p.Project: lower_project,
     p.Filter: _filter,
     p.Watermarks: lower_watermarks,
+    p.EventTime: _event_time,
     p.WindowTable: lower_window_table,
     p.WindowAggregate: lower_window_aggregate,
     p.Aggregate: lower_aggregate,

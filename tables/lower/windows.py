@@ -51,7 +51,7 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     """Rows with their windows."""
     stream, spec = _in_event_time(lowering.stream(node.input), node.window)
     if node.window.time is TimeAttribute.ROWTIME and not _has_times(node.input):
-        stream = stream._add(ColumnTimesSpec(node.time_column), stream.schema, timed=True)
+        stream = stream._add(ColumnTimesSpec(node.time_column, 0), stream.schema, timed=True)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)
@@ -68,7 +68,7 @@ def _has_times(node: p.PlanNode) -> bool:
     """Whether the rows of a node have event time, and not a column of it alone, as results that change have."""
     while isinstance(node, p.Project | p.Filter):
         node = node.input
-    return isinstance(node, p.Watermarks | p.WindowTable) or changelog_mode(node) == INSERT_ONLY
+    return isinstance(node, p.Watermarks | p.EventTime | p.WindowTable) or changelog_mode(node) == INSERT_ONLY
 
 
 def by_clock(stream: DataStream, period_ms: int, offset_ms: int = 0) -> DataStream:

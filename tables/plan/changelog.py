@@ -11,10 +11,11 @@ from penstock.tables.expressions import Expression, FunctionCall, UserCall, colu
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.expression_traits import is_deterministic
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
+from penstock.tables.plan.time_columns import is_event_time
 
 _NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.MatchRecognize)
 _SESSION = p.WindowKind.SESSION
-_STATELESS = (p.Project, p.Filter, p.Watermarks, p.WindowTable, p.Unnest)
+_STATELESS = (p.Project, p.Filter, p.Watermarks, p.EventTime, p.WindowTable, p.Unnest)
 
 
 def changelog_mode(node: PlanNode) -> ChangelogMode:
@@ -90,7 +91,9 @@ def may_split_updates(node: PlanNode) -> bool:
     """
     if isinstance(node, p.Filter | p.Unnest | p.WindowTable | p.LookupJoin | p.TopN):
         return True
-    return isinstance(node, p.Project | p.Watermarks | p.Union) and any(map(may_split_updates, inputs_of(node)))
+    return isinstance(node, p.Project | p.Watermarks | p.EventTime | p.Union) and any(
+        map(may_split_updates, inputs_of(node))
+    )
 
 
 def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
@@ -100,8 +103,8 @@ def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
         GraphError: rows that change are ordered by the time of the clock.
     """
     key = node.order[0] if len(node.order) == 1 else None
-    time = None if key is None else node.input.columns[key.column].time
-    if time not in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME):
+    time = None if key is None else _time(node.input, key.column)
+    if time is None:
         return None
     if key is not None and not key.descending and changelog_mode(node.input) == INSERT_ONLY:
         return time
@@ -120,16 +123,20 @@ def first_time(node: p.TopN) -> p.TimeAttribute | None:
     key = node.order[0] if len(node.order) == 1 else None
     if key is None or key.descending or node.function != "ROW_NUMBER" or node.last != 1 or node.in_windows:
         return None
-    time = node.input.columns[key.column].time
-    by_time = time in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME)
-    return time if by_time and changelog_mode(node.input) == INSERT_ONLY else None
+    return _time(node.input, key.column) if changelog_mode(node.input) == INSERT_ONLY else None
 
 
 def goes_by_time(node: p.Sort) -> bool:
     """Whether a sort begins with ascending time, so that rows can be given in order as time goes on."""
     if not node.order or node.order[0].descending:
         return False
-    return node.columns[node.order[0].column].time in (p.TimeAttribute.ROWTIME, p.TimeAttribute.PROCTIME)
+    return _time(node.input, node.order[0].column) is not None
+
+
+def _time(node: PlanNode, column: int) -> p.TimeAttribute | None:
+    """By which time rows go by a column."""
+    time = node.columns[column].time
+    return time if time is p.TimeAttribute.PROCTIME or is_event_time(node, column) else None
 
 
 def is_bounded(node: PlanNode) -> bool:

@@ -50,6 +50,8 @@ def _details(node: PlanNode) -> str:
             watermark = node.watermark
             shown_watermark = "SOURCE_WATERMARK()" if watermark is None else shown_expression(watermark, names)
             return f"{names[node.column]}: {shown_watermark}"
+        case p.EventTime():
+            return f"{names[node.column]}, {node.delay_ms} ms behind"
         case p.WindowTable():
             return node.window.describe()
         case p.WindowAggregate() | p.Aggregate():

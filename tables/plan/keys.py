@@ -20,7 +20,7 @@ def unique_keys(node: PlanNode) -> Keys:
             return frozenset({frozenset(node.primary_key)}) if node.primary_key else _NONE
         case p.Normalize():
             return frozenset({frozenset(node.key)})
-        case p.Filter() | p.Watermarks() | p.Sort() | p.OverAggregate():
+        case p.Filter() | p.Watermarks() | p.EventTime() | p.Sort() | p.OverAggregate():
             return unique_keys(node.input)
         case p.Project():
             return _projected(node, unique_keys(node.input))
@@ -45,7 +45,7 @@ def upsert_keys(node: PlanNode) -> Keys:
     Source: Flink's `FlinkRelMdUpsertKeys`.
     """
     match node:
-        case p.Filter() | p.Watermarks() | p.Sort():
+        case p.Filter() | p.Watermarks() | p.EventTime() | p.Sort():
             return upsert_keys(node.input)
         case p.Project():
             return _projected(node, upsert_keys(node.input))

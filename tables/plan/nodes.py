@@ -123,6 +123,24 @@ class Watermarks:
     columns: Columns
 
 
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The rows with the times of one of their columns as their event time, for what goes by that column.
+
+    Args:
+        column: of event time; the rows may go by the time of another one.
+        delay_ms: how far behind the input's event time they may be, in milliseconds: watermarks are held back by it.
+    """
+
+    input: PlanNode
+    column: int
+    delay_ms: int = 0
+
+    @property
+    def columns(self) -> Columns:
+        return self.input.columns
+
+
 class WindowKind(enum.Enum):
     """How windows lie."""
 
@@ -491,6 +509,7 @@ PlanNode: TypeAlias = (
     | Project
     | Filter
     | Watermarks
+    | EventTime
     | WindowTable
     | Aggregate
     | WindowAggregate

@@ -1,6 +1,8 @@
-"""Which columns hold the times of rows: what orders by one of them keeps, of rows of one time, the last to come."""
+"""Which columns hold the times of rows, and how far behind the event time of the rows they may be."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from penstock.tables.expressions import InputColumn
 from penstock.tables.plan import nodes as p
@@ -39,3 +41,74 @@ def keeps_last(node: p.TopN) -> bool:
         return False
     time = time_of(node.input, node.order[0].column)
     return time is TimeAttribute.PROCTIME or (time is TimeAttribute.ROWTIME and node.last == 1)
+
+
+def is_event_time(node: p.PlanNode, column: int) -> bool:
+    """Whether rows can go by a column: not behind a join without bounds of time, where a row of any time may come.
+
+    Source: Flink's `RelTimeIndicatorConverter`, by which only some joins keep time attributes.
+    """
+    if node.columns[column].time is not TimeAttribute.ROWTIME:
+        return False
+    if isinstance(node, p.Join) and not _is_of_windows(node):
+        return False
+    return all(is_event_time(*one) for one in _carried_from(node, column))
+
+
+def _is_of_windows(join: p.Join) -> bool:
+    """Whether rows of both sides are in windows, in which they may be joined."""
+    return all(any(c.time is TimeAttribute.WINDOW_END for c in side.columns) for side in (join.left, join.right))
+
+
+def chosen(node: p.PlanNode, column: int) -> p.PlanNode:
+    """The node's rows, for what goes by a column of several of event time; the rule `event_times` looks at it."""
+    several = sum(one.time is TimeAttribute.ROWTIME for one in node.columns) > 1
+    return p.EventTime(node, column) if several else node
+
+
+def timed(node: p.PlanNode, column: int) -> p.PlanNode:
+    """The node's rows with the times of a column of event time as theirs, where they go by others."""
+    if isinstance(node, p.EventTime) or not is_event_time(node, column):
+        return node
+    delay_ms = behind_ms(node, column)
+    return p.EventTime(node, column, delay_ms) if delay_ms else node
+
+
+def behind_ms(node: p.PlanNode, column: int) -> int:
+    """How many milliseconds the times of a column may be behind the event time of the rows, at most; 0: they are it.
+
+    Behind a join within an interval, rows have the later time of both sides as their event time.
+
+    Args:
+        node: gives the rows.
+        column: a place of event time among its columns.
+    """
+    if isinstance(node, p.EventTime) and node.column == column:
+        return 0
+    below = max((behind_ms(*one) for one in _carried_from(node, column)), default=0)
+    if isinstance(node, p.IntervalJoin):
+        return below + max(node.upper_ms, -node.lower_ms, 0)
+    return below
+
+
+def _carried_from(node: p.PlanNode, column: int) -> Iterator[tuple[p.PlanNode, int]]:
+    """The nodes right below that a column comes from as it is, with its place there."""
+    match node:
+        case p.Project():
+            made = node.expressions[column]
+            if isinstance(made, InputColumn):
+                yield node.input, made.index
+        case p.Aggregate():
+            if column < len(node.keys):
+                yield node.input, node.keys[column]
+        case p.Filter() | p.EventTime() | p.Sort() | p.Unnest() | p.OverAggregate() | p.TopN():
+            if column < len(node.input.columns):
+                yield node.input, column
+        case p.Join() | p.IntervalJoin() | p.TemporalJoin():
+            width = len(node.left.columns)
+            yield (node.left, column) if column < width else (node.right, column - width)
+        case p.LookupJoin():
+            if column < len(node.left.columns):
+                yield node.left, column
+        case p.Union() | p.SetOperation():
+            yield from ((child, column) for child in p.inputs_of(node))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from penstock.tables.plan.nodes import PlanNode, inputs_of, with_inputs
+from penstock.tables.plan.rules.event_times import event_times, timed_result
 from penstock.tables.plan.rules.filtered_upserts import filtered_upserts
 from penstock.tables.plan.rules.interval_joins import interval_joins
 from penstock.tables.plan.rules.joined_conditions import joined_conditions
@@ -24,6 +25,8 @@ Rule: TypeAlias = Callable[[PlanNode], PlanNode]
 RULES: Final[tuple[Rule, ...]] = (
     joined_conditions,
     merged_projections,
+    interval_joins,
+    event_times,
     window_aggregates,
     interval_joins,
     top_n,
@@ -40,7 +43,7 @@ def rewritten_plan(node: PlanNode) -> PlanNode:
     node = without_unread_values(_everywhere(node, filtered_upserts))
     for rule in RULES:
         node = _everywhere(node, rule)
-    return _everywhere(without_unread_columns(node), merged_projections)
+    return _everywhere(timed_result(without_unread_columns(node)), merged_projections)
 
 
 def _everywhere(node: PlanNode, rule: Rule) -> PlanNode:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
+from penstock.tables.plan.time_columns import is_event_time, timed
 from penstock.tables.types import Kind, may_be_key
 
 _Bound = tuple[int | None, int | None]
@@ -49,10 +50,14 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
         return None
     read = {place for condition in rest if condition not in others for place in columns_in(condition)}
     times = {columns[place].time for place in read}
-    if len(times) != 1:
+    if len(times) != 1 or len(read) != 2:
         return None
     time = times.pop() or TimeAttribute.ROWTIME
-    return IntervalJoin(join.kind, join.left, join.right, keys, lower, upper, conjunction(others), join.columns, time)
+    sides = (join.left, min(read)), (join.right, max(read) - width)
+    if time is TimeAttribute.ROWTIME and not all(is_event_time(*side) for side in sides):
+        return None
+    left, right = (timed(*side) for side in sides)
+    return IntervalJoin(join.kind, left, right, keys, lower, upper, conjunction(others), join.columns, time)
 
 
 def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None:

@@ -53,6 +53,8 @@ def _reads(node: PlanNode, read: Places) -> tuple[Places, ...]:
         case p.Watermarks():
             of_watermark = set() if node.watermark is None else columns_in(node.watermark)
             return (read | {node.column} | of_watermark,)
+        case p.EventTime():
+            return (read | {node.column},)
         case p.WindowTable():
             return (_own(node.input, read) | {node.time_column, *node.partition},)
         case p.Aggregate() | p.WindowAggregate():

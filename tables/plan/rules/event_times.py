@@ -1,0 +1,73 @@
+"""What goes by a column of event time has the times of this column, also where its rows go by those of another.
+
+Rows of a join within an interval go by the later time of both sides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.engine.errors import GraphError
+from penstock.tables.plan.nodes import (
+    EventTime,
+    MatchRecognize,
+    OverAggregate,
+    PlanNode,
+    Sort,
+    TemporalJoin,
+    TimeAttribute,
+    TopN,
+    WindowTable,
+)
+from penstock.tables.plan.time_columns import is_event_time, timed
+
+
+def event_times(node: PlanNode) -> PlanNode:
+    """The rule. It stands behind that of interval joins, and before those that leave unread columns out."""
+    match node:
+        case EventTime():
+            return timed(_checked(node.input, node.column), node.column)
+        case WindowTable() if node.window.time is TimeAttribute.ROWTIME:
+            return _over(node, node.time_column)
+        case OverAggregate() | TopN() | Sort() if node.order and is_event_time(node.input, node.order[0].column):
+            return _over(node, node.order[0].column)
+        case MatchRecognize() if node.time is TimeAttribute.ROWTIME:
+            return _over(node, _place(node.input))
+        case TemporalJoin():
+            place = _place(node.left)
+            left = timed(_checked(node.left, place), place)
+            return node if left is node.left else replace(node, left=left)
+    return node
+
+
+def timed_result(node: PlanNode) -> PlanNode:
+    """The plan whose rows go by their column of event time, where they have one and no more."""
+    places = [place for place, column in enumerate(node.columns) if column.time is TimeAttribute.ROWTIME]
+    return timed(node, places[0]) if len(places) == 1 else node
+
+
+def _over(node: WindowTable | OverAggregate | TopN | Sort | MatchRecognize, column: int) -> PlanNode:
+    below = timed(_checked(node.input, column), column)
+    return node if below is node.input else replace(node, input=below)
+
+
+def _checked(node: PlanNode, column: int) -> PlanNode:
+    """The node whose rows are to go by a column.
+
+    Raises:
+        GraphError: a join without bounds of time is below.
+    """
+    if not is_event_time(node, column):
+        raise GraphError(
+            f"column {node.columns[column].name!r} is no time attribute behind a join of rows of any times: what comes "
+            "next may be of any time, too; bound the times of both sides in ON (b.ts BETWEEN a.ts AND a.ts + INTERVAL "
+            "'5' MINUTE), or take the windows of both sides and join these"
+        )
+    return node
+
+
+def _place(node: PlanNode) -> int:
+    """Of the column of event time: the only one, or that which the binder has chosen."""
+    if isinstance(node, EventTime):
+        return node.column
+    return next(place for place, one in enumerate(node.columns) if one.time is TimeAttribute.ROWTIME)
