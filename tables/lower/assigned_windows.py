@@ -1,7 +1,7 @@
 """The operator of window table functions: each row once for each window that it is in.
 
 Rows leave at once, with the last millisecond of the window as their timestamp, so that what follows can wait for it.
-Late ones do, too: it is what waits for windows behind it that drops them.
+Late ones do, too, unless what follows does wait.
 
 Source: Flink's `AlignedWindowTableFunctionOperator`.
 """
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
-from penstock.engine.elements import Batch
+from penstock.engine.elements import MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
@@ -33,11 +33,13 @@ class AssignedWindowsSpec(OperatorSpec):
         windows: which windows there are.
         schema: of the result: the input's columns, window_start, window_end, window_time.
         zone: the time zone in which the windows lie; None: UTC.
+        drops_late: whether rows come in no window that the watermark has passed.
     """
 
     windows: AlignedWindows | CumulativeWindows | SessionWindows
     schema: pa.Schema
     zone: str | None = None
+    drops_late: bool = False
 
     def create(self) -> Operator:
         return AssignedWindows(self)
@@ -51,7 +53,7 @@ class AssignedWindowsSpec(OperatorSpec):
 
 
 class AssignedWindows(Operator):
-    """Keeps nothing."""
+    """Keeps nothing but the watermark."""
 
     def __init__(self, spec: AssignedWindowsSpec) -> None:
         if isinstance(spec.windows, SessionWindows):
@@ -59,6 +61,13 @@ class AssignedWindows(Operator):
         self._windows = spec.windows
         self._schema = spec.schema
         self._zone = spec.zone
+        self._drops_late = spec.drops_late
+        self._passed = MIN_TIMESTAMP
+
+    def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
+        if self._drops_late:
+            self._passed = watermark.timestamp
+        return watermark
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
         assert batch.timestamps is not None, "the binder asks for a time attribute"
@@ -66,6 +75,9 @@ class AssignedWindows(Operator):
         slices, numbers = np.unique((times - self._windows.offset_ms) // self._windows.slice_ms, return_inverse=True)
         ends_of = [self._ends(int(number)) for number in slices]
         lasts_of = [self._moments(ends - 1) for ends in ends_of]
+        is_open = [lasts > self._passed for lasts in lasts_of]
+        ends_of = [ends[there] for ends, there in zip(ends_of, is_open, strict=True)]
+        lasts_of = [lasts[there] for lasts, there in zip(lasts_of, is_open, strict=True)]
         counts = np.array([len(ends) for ends in ends_of], np.int64)[numbers]
         rows = np.repeat(np.arange(len(times)), counts)
         if not len(rows):

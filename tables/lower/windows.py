@@ -60,7 +60,7 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
         sessions = SessionTableSpec(schema_of(node.columns[:width]), names, spec.size_ms, moments)
         stream = add_changelog(sessions, sessions.schema, stream, timed=True)
         return lowering.projected(stream, _session_columns(node), node.columns)
-    windows = AssignedWindowsSpec(assigner(spec), schema, spec.zone)
+    windows = AssignedWindowsSpec(assigner(spec), schema, spec.zone, node.drops_late)
     return stream._add(windows, schema)
 
 

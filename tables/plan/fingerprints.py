@@ -13,14 +13,18 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Final
 
 from penstock.tables.expressions import UserCall
-from penstock.tables.plan.nodes import LookupJoin, PlanNode, Scan, inputs_of
+from penstock.tables.plan.nodes import LookupJoin, PlanNode, Scan, WindowTable, inputs_of
 from penstock.tables.types import Kind, SqlType
 
 FORMAT: Final = 1
 """The version of the text; uids begin with it."""
 _DIGITS: Final = 12
-_HOW: Final[Mapping[type, frozenset[str]]] = {Scan: frozenset({"options", "bounded"}), LookupJoin: frozenset({"retry"})}
-"""What says only how rows are come by."""
+_HOW: Final[Mapping[type, frozenset[str]]] = {
+    Scan: frozenset({"options", "bounded"}),
+    LookupJoin: frozenset({"retry"}),
+    WindowTable: frozenset({"drops_late"}),
+}
+"""What says only how rows are come by, or follows from what is above."""
 _INPUTS: Final = frozenset({"input", "left", "right", "inputs_"})
 
 

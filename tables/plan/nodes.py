@@ -182,6 +182,7 @@ class WindowTable:
 
     Args:
         partition: the columns by which sessions are told apart.
+        drops_late: whether rows come in no window that the watermark has passed, as what is behind waits for windows.
     """
 
     input: PlanNode
@@ -189,6 +190,7 @@ class WindowTable:
     time_column: int
     partition: tuple[int, ...]
     columns: Columns
+    drops_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

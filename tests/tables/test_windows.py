@@ -158,6 +158,11 @@ def test_sums_of_decimals_beyond_their_type_are_null(windows: str) -> None:
             "WHERE n = 1",
             [1, 2],
         ),
+        (
+            f"SELECT l.x FROM (SELECT * FROM {TENS}) AS l JOIN (SELECT * FROM {TENS}) AS r "
+            "ON l.window_start = r.window_start AND l.window_end = r.window_end",
+            [1, 2],
+        ),
         (f"SELECT x FROM {SESSIONS}", [1, 2]),
     ],
 )

@@ -23,6 +23,8 @@ from penstock.tables.plan.nodes import (
     Union,
     WindowAggregate,
     WindowTable,
+    inputs_of,
+    with_inputs,
 )
 
 _BOUNDS = (TimeAttribute.WINDOW_START, TimeAttribute.WINDOW_END)
@@ -39,7 +41,23 @@ def windowed_rows(node: PlanNode) -> PlanNode:
             found = _meets_in_windows(node) and carries_windows(node.left) and carries_windows(node.right)
         case _:
             return node
-    return replace(node, in_windows=True) if found else node
+    if not found:
+        return node
+    return with_inputs(replace(node, in_windows=True), tuple(map(_without_late, inputs_of(node))))
+
+
+def _without_late(node: PlanNode) -> PlanNode:
+    """Rows that carry windows, without those that are late by the watermark of their own stream.
+
+    What waits for windows drops rows by its own, which is behind where it has several inputs, and how far depends on
+    which of them it has read: Flink reads them in turn.
+    """
+    match node:
+        case WindowTable():
+            return replace(node, drops_late=True)
+        case Project() | Filter() | Union():
+            return with_inputs(node, tuple(map(_without_late, inputs_of(node))))
+    return node
 
 
 def carries_windows(node: PlanNode) -> bool:
