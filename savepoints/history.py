@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engine.checkpointing.handles import TableHandle
+from penstock.engine.checkpointing.handles import FileHandle, TableHandle
 from penstock.engine.errors import CheckpointError
 from penstock.engine.state.capture import DELETED, Expiry, TableCapture
 from penstock.engine.state.changes import CHANGES_OF_BASE
@@ -47,11 +47,13 @@ class Captured:
         checkpoint: of the (last) capture.
         rows: None if the state was empty.
         is_changes: whether the rows change what stood before; otherwise they are all there are.
+        keys: as in `TableCapture`.
     """
 
     checkpoint: int
     rows: pa.Table | None
     is_changes: bool
+    keys: object | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,13 @@ class Delta:
         table: the state as it stands, of whose segments those of the base remain; the new rows come behind them.
         died: which rows of those segments were dead in the base; None where the expiry of `table` says it.
         rows: the new rows, None for none: all there are where no segments remain, otherwise changes of those.
+        keys: as in `TableCapture`, of `rows`.
     """
 
     table: TableHandle
     rows: pa.Table | None
     died: Expiry | None = None
+    keys: object | None = None
 
 
 class TableHistory:
@@ -77,10 +81,12 @@ class TableHistory:
 
     Attributes:
         stood: the same; whoever has written the files of a checkpoint adds it.
+        keys: those of the rows that were written last (as in `TableCapture`), and the file that has them alone.
     """
 
     def __init__(self, stood: Mapping[int, TableHandle | None]) -> None:
         self.stood = dict(stood)
+        self.keys: tuple[object | None, FileHandle | None] = None, None
         self._captured: list[Captured] = []
         self._lost: str | None = None
         known = [table for table in self.stood.values() if table is not None]
@@ -101,7 +107,7 @@ class TableHistory:
         else:
             self._start_again()
         self._table = TableHandle(capture.redistribution, identity, (), capture.expiry)
-        self._captured.append(Captured(checkpoint, rows, capture.is_changes))
+        self._captured.append(Captured(checkpoint, rows, capture.is_changes, capture.keys))
         while len(self._captured) > _KEPT_APART:
             self._captured[:2] = [self._merge(self._captured[:2])]
 
@@ -127,7 +133,7 @@ class TableHistory:
         self._captured = [captured for captured in self._captured if captured.checkpoint > base]
         merged = self._merge(self._captured)
         if not merged.is_changes:
-            return Delta(self._table, merged.rows)
+            return Delta(self._table, merged.rows, keys=merged.keys)
         if base not in self.stood:
             raise CheckpointError(f"changes build on checkpoint {base}, which this subtask has not written")
         stood = self.stood[base]
@@ -153,7 +159,8 @@ class TableHistory:
         if not parts:
             return Captured(checkpoint, None, False)
         merge = merge_changes if is_changes else standing_rows
-        return Captured(checkpoint, merge(parts, self._table.identity, self._table.expiry), is_changes)
+        keys = captured[0].keys if len(captured) == 1 else None
+        return Captured(checkpoint, merge(parts, self._table.identity, self._table.expiry), is_changes, keys)
 
 
 def goes_back(before: Expiry | None, now: Expiry | None) -> bool:

@@ -51,7 +51,7 @@ from penstock.savepoints.content import is_digest
 from penstock.savepoints.paths import check_path
 
 FORMAT: Final = 2
-"""In format 1, files have a member `sha256` of hexadecimal digits in the place of `digest`."""
+"""In format 1, files have a member `sha256` of hexadecimal digits in the place of `digest`; segments have no `keys`."""
 LARGEST: Final = 256 * 1024 * 1024
 """Bytes of a manifest: 10,000 subtasks with 80 files each."""
 
@@ -97,6 +97,9 @@ def _taken_apart(kind: type[Any]) -> Callable[[Any], Any]:
         return operator.attrgetter("value")
     names = sorted(one.name for one in dataclasses.fields(kind) if one.compare)
     take = operator.attrgetter(*names)
+    if kind is SegmentHandle:
+        # Few have keys of their own, and a wide job has very many segments.
+        return lambda value: {name: one for name, one in zip(names, take(value), strict=True) if one is not None}
     return lambda value: dict(zip(names, take(value), strict=True))
 
 
@@ -282,7 +285,8 @@ def _read_table(value: object, where: str) -> TableHandle:
 
 
 def _read_segment(value: object, where: str) -> SegmentHandle:
-    found = _Object(value, where, {"file", "rows", "first_group", "last_group"})
+    has_keys = isinstance(value, dict) and "keys" in value
+    found = _Object(value, where, {"file", "rows", "first_group", "last_group", *(["keys"] if has_keys else [])})
     file, rows = _read_file(found.member("file"), f"{where}.file"), found.number("rows", least=0)
     if rows > _MOST_ROWS_A_BYTE * file.length:
         raise _UnfitError(f"{where}.rows is {rows}, which a file of {file.length} bytes cannot hold")
@@ -291,6 +295,7 @@ def _read_segment(value: object, where: str) -> SegmentHandle:
         rows=rows,
         first_group=found.number("first_group", least=-1),
         last_group=found.number("last_group", least=-1),
+        keys=_read_file(found.member("keys"), f"{where}.keys") if has_keys else None,
     )
 
 

@@ -42,7 +42,7 @@ from penstock.engine.state.snapshot import (
 )
 from penstock.savepoints.history import merge_rows, standing_rows
 from penstock.savepoints.paths import JobPaths, check_path, join_url, split_url
-from penstock.savepoints.segments import decode_batches, decode_segment, read_file
+from penstock.savepoints.segments import decode_batches, read_file, read_segment
 from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
 from penstock.savepoints.writer import uids_of
 
@@ -319,8 +319,7 @@ def _read_groups(to: _Share, segments: Sequence[SegmentHandle], groups: range) -
         first, last = segment.first_group, segment.last_group
         if first >= 0 and (last < groups.start or first >= groups.stop):
             continue
-        rows = decode_segment(read_file(to.blobs, segment.file), segment, to.blobs.url)
-        parts.append(rows_of_groups(rows, groups))
+        parts.append(rows_of_groups(read_segment(to.blobs, segment), groups))
     return parts
 
 
@@ -445,7 +444,7 @@ def _load_table(to: _Share, table: TableHandle, groups: range) -> pa.Table | Non
     if table.redistribution is Redistribution.KEYED:
         parts = _read_groups(to, table.segments, groups)
     else:
-        parts = [decode_segment(read_file(to.blobs, one.file), one, to.blobs.url) for one in table.segments]
+        parts = [read_segment(to.blobs, segment) for segment in table.segments]
     return merge_rows(parts, table.identity, table.expiry) if parts else None
 
 

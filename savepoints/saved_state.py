@@ -23,7 +23,7 @@ from penstock.savepoints.history import merge_rows
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
 from penstock.savepoints.layout import Layout, StateKind, layout_of, shown_name
 from penstock.savepoints.live_rows import rows_of_keys, rows_with
-from penstock.savepoints.segments import decode_segment, read_file
+from penstock.savepoints.segments import read_segment
 from penstock.savepoints.spark_frames import frame_of_parts
 from penstock.savepoints.storage import BlobStore
 
@@ -110,8 +110,9 @@ class SavedState:
     @property
     def nbytes(self) -> int:
         """Bytes of all its files; several subtasks or checkpoints may share one."""
-        files = {s.file.path: s.file.length for part in self._all_parts for s in part.table.segments}
-        return sum(files.values())
+        segments = [segment for part in self._all_parts for segment in part.table.segments]
+        files = {file for segment in segments for file in (segment.file, segment.keys) if file is not None}
+        return sum({file.path: file.length for file in files}.values())
 
     @property
     def stored_rows(self) -> int:
@@ -317,7 +318,7 @@ class SavedState:
         return self._conformed(merge_rows(shares, part.table.identity, part.table.expiry))
 
     def _read(self, segment: SegmentHandle) -> pa.Table:
-        return decode_segment(read_file(self._blobs, segment.file), segment, self._blobs.url)
+        return read_segment(self._blobs, segment)
 
     def _empty(self) -> pa.Table:
         group = [pa.field(KEY_GROUP, pa.int32())] if self.redistribution is Redistribution.KEYED else []

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 import pyarrow as pa
 
 from penstock.engine.checkpointing.handles import FileHandle, SegmentHandle
+from penstock.engine.columns import beside
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
@@ -138,8 +140,21 @@ def decode_table(data: Data, file: FileHandle, where: str) -> pa.Table:
         raise _no_arrow(file, where, error) from error
 
 
+def read_segment(store: BlobStore, segment: SegmentHandle) -> pa.Table:
+    """The rows of a segment, from its file or files.
+
+    Raises:
+        CheckpointCorruptError: one of them is missing, or not as it was written. Names its URL.
+    """
+    rows = decode_segment(read_file(store, segment.file), segment, store.url)
+    if segment.keys is None:
+        return rows
+    apart = replace(segment, file=segment.keys)
+    return beside(decode_segment(read_file(store, apart.file), apart, store.url), rows)
+
+
 def decode_segment(data: Data, segment: SegmentHandle, where: str) -> pa.Table:
-    """The rows of a segment; arguments and errors as `decode_table`."""
+    """The rows of a segment, as far as they are in its file; arguments and errors as `decode_table`."""
     table = decode_table(data, segment.file, where)
     if table.num_rows != segment.rows:
         raise CheckpointCorruptError(

@@ -37,19 +37,34 @@ from penstock.engine.state.capture import Expiry, NativeCapture, TableCapture
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.content import Data, algorithm_of, digest_of, length_of
-from penstock.savepoints.history import TableHistory, first_to_merge, merge_changes, merge_rows, standing_rows
+from penstock.savepoints.history import Delta, TableHistory, first_to_merge, merge_changes, merge_rows, standing_rows
 from penstock.savepoints.paths import JobPaths, route_of
 from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
 
 UPLOADS: Final = 4
 """Files of one capture that are encoded and written at the same time: buckets are far away, memory is not endless."""
+_APART_BYTES: Final = 1 << 20
+"""Keys of so many bytes are worth a file by themselves, which the checkpoints behind it have in common."""
 
 _T = TypeVar("_T")
 _TableKey: TypeAlias = tuple[str, str]
 """A state: uid of its operator, and its name."""
 _Unchanged: TypeAlias = Callable[[FileHandle, Path], bool]
 """Whether a file has the content of a handle with the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KeysApart:
+    """Columns of rows that come into a file by themselves.
+
+    Args:
+        names: `KEY_GROUP` and the identity.
+        file: the one that has them already, of the base; None: there is none.
+    """
+
+    names: list[str]
+    file: FileHandle | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +95,25 @@ class _Files:
         self.written.append(handle)
         return handle
 
-    def write_rows(self, uid: str, rows: pa.Table, like: TableHandle | None = None) -> SegmentHandle:
+    def write_rows(
+        self, uid: str, rows: pa.Table, like: TableHandle | None = None, apart: _KeysApart | None = None
+    ) -> SegmentHandle:
         """Write rows of a state, unless the only segment of the state `like` holds the same."""
-        data = encode_table(rows.unify_dictionaries())
+        keys = None if apart is None else self._write_keys(uid, rows, apart)
+        data = encode_table((rows if apart is None else rows.drop_columns(apart.names)).unify_dictionaries())
         digest, length = digest_of(data), length_of(data)
         if like is not None and len(like.segments) == 1:
             only = like.segments[0]
-            if (only.file.digest, only.file.length) == (digest, length):
+            if (only.file.digest, only.file.length, only.keys) == (digest, length, keys):
                 return only
         first, last = -1, -1
         if KEY_GROUP in rows.column_names:
             bounds = pc.min_max(rows.column(KEY_GROUP)).as_py()
             first, last = bounds["min"], bounds["max"]
-        return SegmentHandle(self.write(uid, data, digest=digest), rows.num_rows, first, last)
+        return SegmentHandle(self.write(uid, data, digest=digest), rows.num_rows, first, last, keys)
+
+    def _write_keys(self, uid: str, rows: pa.Table, apart: _KeysApart) -> FileHandle:
+        return apart.file or self.write(uid, encode_table(rows.select(apart.names).unify_dictionaries()))
 
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:
         """Write rows that were on their way, one file for each exchange and sender."""
@@ -258,7 +279,10 @@ class CheckpointWriter:
             table = replace(table, segments=table.segments[:kept])
         if rows is not None and rows.num_rows:
             like = None if table.segments else history.stood.get(base)
-            table = replace(table, segments=(*table.segments, files.write_rows(key[0], rows, like)))
+            apart = None if delta.keys is None or like is None else _keys_apart(history, like, delta, rows)
+            segment = files.write_rows(key[0], rows, like, apart)
+            history.keys = delta.keys, segment.keys
+            table = replace(table, segments=(*table.segments, segment))
         return table if table.segments else None
 
     def _merged(self, table: TableHandle, kept: int, rows: pa.Table | None, died: Expiry | None = None) -> pa.Table:
@@ -288,6 +312,16 @@ class CheckpointWriter:
         }
         tables = dict(zip(captures, written, strict=True))
         return _handle(capture, tables, natives, files.write_in_flight(capture.in_flight))
+
+
+def _keys_apart(history: TableHistory, base: TableHandle, delta: Delta, rows: pa.Table) -> _KeysApart | None:
+    """How keys that may stay, as they are those of the time before, come into a file by themselves; None: not."""
+    (known, file), names = history.keys, [KEY_GROUP, *delta.table.identity]
+    is_large = rows.num_columns > len(names) and rows.select(names).nbytes >= _APART_BYTES
+    if known is not delta.keys or not is_large:
+        return None
+    # What another checkpoint than the base refers to may be gone.
+    return _KeysApart(names, file if file in [segment.keys for segment in base.segments[:1]] else None)
 
 
 def _nothing_to_merge(segments: Sequence[int], new: int) -> int:

@@ -53,18 +53,20 @@ NOTHING: Final = Size()
 
 @dataclass(frozen=True, slots=True)
 class SegmentHandle:
-    """Rows of one state in one Arrow file.
+    """Rows of one state in one Arrow file, or in two.
 
     Args:
         file: where.
         rows: how many.
         first_group, last_group: the lowest and the highest key group of the rows, of a keyed state; else -1.
+        keys: where their first columns are (key group and identity), if those are in a file by themselves.
     """
 
     file: FileHandle
     rows: int
     first_group: int = -1
     last_group: int = -1
+    keys: FileHandle | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class OperatorHandle:
         """All files that it refers to (a file may come several times)."""
         for table in self.tables.values():
             yield from (segment.file for segment in table.segments)
+            yield from (segment.keys for segment in table.segments if segment.keys is not None)
         if self.native is not None:
             yield from self.native.files.values()
 

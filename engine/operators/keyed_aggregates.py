@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +53,7 @@ class KeyedAccumulators:
         self._held = HeldAccumulators(self._aggregation, self._timed)
         self._saved: pa.Schema | None = None
         self._changed = ChangedSlots()
+        self._every: tuple[int, Callable[[], pa.Table]] | None = None
 
     def merge(self, batch: Batch) -> Rows:
         """Merge rows, or partial aggregates, which count as the rows that they stand for; the slots of their keys."""
@@ -86,10 +88,23 @@ class KeyedAccumulators:
         changed = self._changed.take(request.scope, entries)
         if changed is None:
             # No slot is ever free: what lies in a row is copied as a block.
-            keys, taken = self._held.index.take_first(entries), [part.captured_first(entries) for part in parts]
+            keys, taken = self._every_key(entries), [part.captured_first(entries) for part in parts]
         else:
-            keys, taken = self._held.index.take(changed), [part.captured(changed) for part in parts]
+            self._every = None
+            keys = partial(self._grouped, self._held.index.take(changed))
+            taken = [part.captured(changed) for part in parts]
         return OperatorCapture({STATE: self._captured(keys, taken, None if changed is None else len(changed))})
+
+    def _every_key(self, entries: int) -> Callable[[], pa.Table]:
+        """As `_grouped` of all keys, which are so many: made once, and the same object until another key comes."""
+        if self._every is None or self._every[0] != entries:
+            self._every = entries, cache(partial(self._grouped, self._held.index.take_first(entries)))
+        return self._every[1]
+
+    def _grouped(self, keys: Callable[[], list[pa.Array]]) -> pa.Table:
+        """Keys that were taken, with their groups."""
+        columns = pa.table(dict(zip(self._keys, keys(), strict=True)))
+        return with_groups(columns, self._keys, self._context.config.max_parallelism)
 
     def read_state(self, request: StateRequest) -> Mapping[str, TableCapture]:
         """As `Operator.read_state`."""
@@ -109,20 +124,18 @@ class KeyedAccumulators:
 
     def _captured(
         self,
-        keys: Callable[[], list[pa.Array]],
+        keys: Callable[[], pa.Table],
         parts: Sequence[Callable[[], pa.Table]],
         changes: int | None = None,
     ) -> TableCapture:
         """Keys and accumulators that were taken; `changes`: they are so many changes."""
-        names, max_parallelism = self._keys, self._context.config.max_parallelism
 
         def rows() -> pa.Table:
-            data = beside(pa.table(dict(zip(names, keys(), strict=True))), *(part() for part in parts))
-            if changes is not None:
-                data = data.append_column(DELETED, pa.array(np.zeros(changes, np.bool_)))
-            return with_groups(data, names, max_parallelism)
+            data = beside(keys(), *(part() for part in parts))
+            return data if changes is None else data.append_column(DELETED, pa.array(np.zeros(changes, np.bool_)))
 
-        return TableCapture(Redistribution.KEYED, rows, tuple(names), changes is not None)
+        same = keys if changes is None else None
+        return TableCapture(Redistribution.KEYED, rows, tuple(self._keys), changes is not None, keys=same)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Hold what the snapshot holds.

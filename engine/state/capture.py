@@ -79,6 +79,9 @@ class TableCapture:
         expiry: which older rows are dead.
         exact: it was taken for some keys (`StateRequest`), and holds copies of their rows and of no others, few enough
             (`FEW_ENTRIES`) for the operator's thread to make the table; `KEY_GROUP` may be missing.
+        keys: the same object in captures whose rows have the same `KEY_GROUP` and identity, in the same order, so that
+            a checkpoint can refer to those of one before; None: not known. Only where the rows are all that there are,
+            and none of them is dead.
     """
 
     redistribution: Redistribution
@@ -87,6 +90,7 @@ class TableCapture:
     is_changes: bool = False
     expiry: Expiry | None = None
     exact: bool = False
+    keys: object | None = None
 
 
 class NativeCapture(Protocol):

@@ -185,18 +185,19 @@ class ChangedSlots:
         """What a capture gives: the slots that have changed, ascending, or None for all that there are."""
         if scope is CaptureScope.COMPLETE:
             return None
-        marks = self._marks
+        marks = None if scope is CaptureScope.BASE else self._marks
         self.begin()
-        slots = None if scope is CaptureScope.BASE or marks is None else _marked(marks)
-        return None if self._since.gives_all(None if slots is None else len(slots), entries, scope) else slots
+        changed = None if marks is None else int(np.count_nonzero(marks))
+        gives_all = self._since.gives_all(changed, entries, scope)
+        return None if gives_all or marks is None or changed is None else _marked(marks, changed)
 
 
-def _marked(marks: npt.NDArray[np.bool_]) -> Slots:
-    """The slots that are marked, ascending. Called at the barrier, while rows wait."""
+def _marked(marks: npt.NDArray[np.bool_], count: int) -> Slots:
+    """The slots that are marked, so many, ascending. Called at the barrier, while rows wait."""
     if len(marks) < _MANY_SLOTS:
         return np.flatnonzero(marks)
     from penstock.engine.state.capture_kernel import marked
 
-    slots = pooled_empty(int(np.count_nonzero(marks)) + 1, np.int64)
+    slots = pooled_empty(count + 1, np.int64)
     marked(marks, slots)
     return slots[:-1]

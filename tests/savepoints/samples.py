@@ -54,7 +54,7 @@ FULL = CompletedCheckpoint(
                         "sums": TableHandle(
                             Redistribution.KEYED,
                             ("key", "window"),
-                            (SegmentHandle(file_of(1), 10, 0, 63), SegmentHandle(file_of(2), 2, 5, 5)),
+                            (SegmentHandle(file_of(1), 10, 0, 63, file_of(6)), SegmentHandle(file_of(2), 2, 5, 5)),
                             Expiry("window", -5),
                         ),
                         "offsets": TableHandle(Redistribution.UNION, (), (SegmentHandle(file_of(3), 1),)),

@@ -145,8 +145,10 @@ def owner(key: int, parallelism: int) -> int:
     return int(subtask_of(int(key_groups([pa.array([key])], GROUPS)[0]), parallelism, GROUPS))
 
 
-def keyed_capture(rows: pa.Table, is_changes: bool = False, expiry: Expiry | None = None) -> OperatorCapture:
-    table = TableCapture(Redistribution.KEYED, lambda: rows, ("k",), is_changes, expiry)
+def keyed_capture(
+    rows: pa.Table, is_changes: bool = False, expiry: Expiry | None = None, keys: object | None = None
+) -> OperatorCapture:
+    table = TableCapture(Redistribution.KEYED, lambda: rows, ("k",), is_changes, expiry, keys=keys)
     return OperatorCapture({STATE: table})
 
 

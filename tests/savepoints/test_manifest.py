@@ -60,7 +60,7 @@ def test_people_and_tools_can_read_it() -> None:
     content = json.loads(_DATA)
     assert [name for name in content if name != "sha256"] == sorted(content.keys() - {"sha256"})
     assert (content["format"], content["checkpoint"], content["kind"]) == (2, 42, "suspend")
-    assert (content["files"], content["bytes"]) == (5, 5015)
+    assert (content["files"], content["bytes"]) == (6, 6021)
     assert content["penstock"]
     lines = _DATA.decode().splitlines()
     subtasks = [line for line in lines if line.startswith("  ")]

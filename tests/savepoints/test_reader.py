@@ -96,14 +96,14 @@ class CountingReads:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paths: list[str] = []
-        from penstock.savepoints import saved_state
+        from penstock.savepoints import segments
         from penstock.savepoints.segments import read_file
 
         def counted(blobs: BlobStore, file: object) -> object:
             self.paths.append(file.path)  # type: ignore[attr-defined]
             return read_file(blobs, file)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(saved_state, "read_file", counted)
+        monkeypatch.setattr(segments, "read_file", counted)
 
 
 @pytest.mark.parametrize("parallelism", [1, GROUPS])

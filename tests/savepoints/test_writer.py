@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.checkpointing.handles import CompletedCheckpoint, SubtaskHandle
+from penstock.engine.checkpointing.handles import CompletedCheckpoint, SegmentHandle, SubtaskHandle
 from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.checkpointing.store import RestorePlan
 from penstock.engine.elements import Barrier, Batch, SnapshotKind
@@ -21,6 +21,7 @@ from penstock.engine.errors import CheckpointCorruptError, CheckpointError
 from penstock.engine.state.capture import Expiry, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.savepoints import history
+from penstock.savepoints import writer as writer_module
 from penstock.savepoints.restore import load_task, plan_failover, plan_restore
 from penstock.savepoints.segments import decode_table, read_file
 from penstock.savepoints.writer import CheckpointWriter
@@ -53,6 +54,7 @@ class Subtask:
         self.changed: set[int] = set()
         self.has_base = restored.tracked
         self.below = 0
+        self.keys: list[int] = []
 
     def put(self, key: int, entry: tuple[str, int]) -> None:
         if entry[1] >= self.below:
@@ -72,7 +74,11 @@ class Subtask:
         expiry = Expiry("at", self.below) if self.below else None
         if is_whole or not self.has_base:
             self.has_base = True
-            return keyed_capture(keyed_rows(self.entries), expiry=expiry) if self.entries else OperatorCapture()
+            # A list of its own until other keys come.
+            self.keys = self.keys if self.keys == [*self.entries] else [*self.entries]
+            keys = None if expiry else self.keys
+            rows = keyed_rows(self.entries)
+            return keyed_capture(rows, expiry=expiry, keys=keys) if self.entries else OperatorCapture()
         live = {key: self.entries[key] for key in changed & self.entries.keys()}
         return keyed_capture(keyed_rows(live, changed - self.entries.keys()), True, expiry)
 
@@ -169,7 +175,7 @@ def _rounds(draw: st.DrawFn) -> Round:
         puts=draw(st.lists(st.tuples(_KEYS, st.integers(0, 9)), max_size=6)),
         drops=draw(st.lists(_KEYS, max_size=3)),
         below=draw(st.integers(1, 7)) if draw(_SELDOM) else 0,
-        fail_after=draw(st.integers(0, 1)) if draw(_SELDOM) else None,
+        fail_after=draw(st.integers(0, 2)) if draw(_SELDOM) else None,
         whole=draw(st.integers(0, 9)),
         settle=draw(st.sampled_from([0, 0, 0, 0, 1, None])),
         restart=draw(st.integers(0, 4)) if draw(_SELDOM) else None,
@@ -179,7 +185,7 @@ def _rounds(draw: st.DrawFn) -> Round:
 @settings(max_examples=drawn(30))
 @given(st.lists(_rounds(), min_size=3, max_size=20))
 def test_a_completed_checkpoint_is_the_state_at_its_barrier_whatever_failed_before(rounds: list[Round]) -> None:
-    with mock.patch.object(history, "_SMALLEST", 2):
+    with mock.patch.object(history, "_SMALLEST", 2), mock.patch.object(writer_module, "_APART_BYTES", 1):
         job = Job()
         for number, this in enumerate(rounds):
             for key, at in this.puts:
@@ -265,6 +271,55 @@ def test_nothing_is_written_where_nothing_has_changed() -> None:
     assert chain.take(keyed_capture(keyed_rows({}, []), True)).operators == first.operators
     assert chain.take(keyed_capture(keyed_rows(_entries(range(10))))).operators == first.operators
     assert blobs.written == written
+
+
+def test_keys_that_stay_are_written_once() -> None:
+    storage, keys, others = Storage(), object(), object()
+    chain, blobs = Chain(storage), storage.open(ROOT)
+
+    def take(value: str, count: int, keys: object) -> tuple[SegmentHandle, int]:
+        before = blobs.written
+        handle = chain.take(keyed_capture(keyed_rows(_entries(range(count), value)), keys=keys))
+        assert restored_entries(storage, completed(chain.number, [handle])) == _entries(range(count), value)
+        [segment] = handle.operators[0].tables[STATE].segments
+        return segment, blobs.written - before
+
+    with mock.patch.object(writer_module, "_APART_BYTES", 1):
+        first, whole = take("a", 5000, keys)
+        second, _ = take("b", 5000, keys)
+        third, less = take("c", 5000, keys)
+        fourth, again = take("d", 5001, others)
+    assert first.keys is None
+    assert second.keys is not None
+    assert third.keys == second.keys
+    assert whole - less > 0.9 * 5000 * (4 + 8)
+    assert fourth.keys is None, "who knows whether they stay"
+    assert again > 0.99 * whole
+
+
+def test_keys_of_a_checkpoint_that_is_not_the_base_are_written_again() -> None:
+    storage, keys = Storage(), object()
+    checkpoints = writer(storage)
+
+    def take(number: int, base: int) -> SegmentHandle:
+        capture = keyed_capture(keyed_rows(_entries(range(9), str(number))), keys=keys)
+        handle = checkpoints.write(capture_of(Barrier(number, base=base), capture))
+        return handle.operators[0].tables[STATE].segments[0]
+
+    with mock.patch.object(writer_module, "_APART_BYTES", 1):
+        take(1, 0)
+        aborted, other, behind = take(2, 1).keys, take(3, 1).keys, take(4, 3).keys
+    assert None not in (aborted, other)
+    assert aborted != other
+    assert behind == other
+
+
+def test_few_keys_have_no_file_by_themselves() -> None:
+    storage, keys = Storage(), object()
+    chain = Chain(storage)
+    for value in "abc":
+        handle = chain.take(keyed_capture(keyed_rows(_entries(range(5000), value)), keys=keys))
+        assert len([*handle.files()]) == 1
 
 
 def test_the_table_is_written_anew_when_four_times_as_much_has_changed_as_it_holds() -> None:

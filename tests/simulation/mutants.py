@@ -28,7 +28,7 @@ from penstock.engine.state.capture import OperatorCapture
 from penstock.engine.task import source_head
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.checkpoints import TaskCheckpoints
-from penstock.savepoints import restore, store
+from penstock.savepoints import restore, segments, store
 from penstock.savepoints.history import TableHistory
 from penstock.savepoints.store import FolderJobStore
 from penstock.testing.simulation import FaultRates
@@ -254,7 +254,8 @@ def _forget_who_had_finished(patch: Patch) -> None:
 
 
 def _trust_all_bytes(patch: Patch) -> None:
-    patch.setattr(restore, "read_file", lambda blobs, file: blobs.get(file.path))
+    for module in (restore, segments):
+        patch.setattr(module, "read_file", lambda blobs, file: blobs.get(file.path))
 
 
 def _go_on_behind_a_stop(patch: Patch) -> None:

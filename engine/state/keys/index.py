@@ -25,7 +25,6 @@ from penstock.engine.state.keys.codec import (
     grown,
     is_word,
     pack,
-    pooled_copy,
     read_only,
     unpack,
     words_of,
@@ -238,7 +237,7 @@ class KeyIndex:
         return keys
 
     def take_first(self, count: int) -> Callable[[], list[pa.Array]]:
-        """As `take` of the slots 0 to `count` - 1, all of them held, in a fraction of the time where keys are words."""
+        """As `take` of the slots 0 to `count` - 1, all of them held, without a copy where keys are words."""
         if self._null_slot < 0 and isinstance(self._table, _WordTable):
             return self._table.take_first(count, self._types[0])
         return self.take(np.arange(count))
@@ -463,6 +462,7 @@ class _WordTable:
         self._rows = new_rows(0)
         self._count = 0
         self._words = np.zeros(0, np.uint64)
+        self._is_lent = False
 
     def encode(self, columns: list[pa.Array]) -> tuple[Any, Any]:
         words = words_of(columns[0])
@@ -502,13 +502,16 @@ class _WordTable:
 
         remove_slots(self._rows, self._codes(self._words[slots]), slots)
         self._count -= len(slots)
+        if self._is_lent:
+            # Other keys come into these slots, and what was taken stays as it was.
+            self._words, self._is_lent = self._words.copy(), False
 
     def take(self, slots: Slots, types: list[pa.DataType], places: Sequence[int]) -> Callable[[], list[pa.Array]]:
         words = self._words[slots]
         return lambda: [from_words(words, None, types[place]) for place in places]
 
     def take_first(self, count: int, kind: pa.DataType) -> Callable[[], list[pa.Array]]:
-        words = pooled_copy(self._words[:count])
+        words, self._is_lent = self._words[:count], True
         return lambda: [from_words(words, None, kind)]
 
 

@@ -16,7 +16,7 @@ from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.elements import Batch
 from penstock.engine.errors import StateError
 from penstock.engine.operators.keyed_aggregates import RunningAggregateSpec
-from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture
+from penstock.engine.state.capture import DELETED, CaptureRequest, CaptureScope, OperatorCapture, TableCapture
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable, share
 from tests.draws import drawn
 from tests.engine.helpers import RunningOperator, timed
@@ -244,6 +244,26 @@ def test_where_most_keys_changed_a_capture_holds_all() -> None:
     third = running.operator.capture(CaptureRequest(3, CaptureScope.CHANGES)).tables["accumulators"]
     tables = (first, second, third)
     assert [(t.is_changes, t.rows().num_rows) for t in tables] == [(False, 10), (False, 10), (True, 1)]
+
+
+def test_captures_of_all_have_their_keys_in_common_until_another_comes() -> None:
+    running = Running()
+
+    def take(*rows: KeyAndValue) -> TableCapture:
+        running.rows(*rows)
+        return running.operator.capture(CaptureRequest(1, CaptureScope.BASE)).tables["accumulators"]
+
+    first, second, third = take(("a", 1), ("b", 2)), take(("b", 5)), take(("c", 1))
+    assert first.keys is second.keys is not None
+    assert third.keys not in (None, second.keys)
+    rows = [one.rows().sort_by("key") for one in (first, second, third)]
+    assert [one.column("key").to_pylist() for one in rows] == [["a", "b"], ["a", "b"], ["a", "b", "c"]]
+    assert rows[0].select(["__key_group", "key"]) == rows[1].select(["__key_group", "key"])
+    running.rows(("d", 1), ("e", 1))
+    running.operator.capture(CaptureRequest(2, CaptureScope.BASE))
+    running.rows(("d", 1))
+    changes = running.operator.capture(CaptureRequest(3, CaptureScope.CHANGES)).tables["accumulators"]
+    assert (changes.is_changes, changes.keys) == (True, None)
 
 
 def test_state_of_another_operator_is_not_dropped() -> None:

@@ -298,6 +298,18 @@ def test_words_come_out_as_they_went_in_with_nulls_among_them_and_without(
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_keys_that_were_taken_stay_as_they_were_when_others_come_into_their_slots(
+    index: KeyIndex, kind: pa.DataType
+) -> None:
+    first, second = pa.array([5, 6, 7]).cast(kind), pa.array([8, 9, 10]).cast(kind)
+    slots = index.lookup([first])
+    taken = index.take_first(3)
+    index.remove(slots)
+    assert sorted(index.lookup([second])) == [0, 1, 2]
+    assert taken() == [first]
+
+
 @pytest.mark.parametrize("places", [[], [0], [1], [2, 0]], ids=str)
 def test_some_columns_of_keys_are_as_in_all_of_them(index: KeyIndex, places: list[int]) -> None:
     columns = [pa.array(["a", None, "cc", None]), pa.array([1, 2, None, None]), pa.array([None, "x", "", None])]
