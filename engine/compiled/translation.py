@@ -304,12 +304,16 @@ class Translator:
         return results, codes
 
     def _check_same(self, node: ast.AST, known: Mapping[str, Kind] | None, results: Mapping[str, Kind]) -> None:
-        if known is not None and list(known.items()) != list(results.items()):
-            raise self._refused(
-                node,
-                "the result has other names or kinds than further up, or another order",
-                "give the same ones everywhere",
-            )
+        if known is None or list(known.items()) == list(results.items()):
+            return
+        if list(known) != list(results):
+            problem = f"the result has the names {', '.join(results)}, and further up {', '.join(known)}"
+            raise self._refused(node, problem, "give the same ones in the same order everywhere")
+        name = next(name for name in results if results[name] != known[name])
+        both = f"{shown(results[name])}, and further up {shown(known[name])}"
+        if is_text(results[name]) and is_text(known[name]):
+            both = "a text that comes from elsewhere than further up"
+        raise self._refused(node, f"{name!r} of the result is {both}", "give it from one variable everywhere")
 
     def _of(self, node: ast.expr, wanted: Kind) -> str:
         code, kind = self._expression(node)

@@ -48,6 +48,7 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
         right = replace(right, lateral=False)
     is_as_of = isinstance(right, q.TableName) and right.as_of is not None
     node, right_scope = binder.relation(replace(right, as_of=None) if isinstance(right, q.TableName) else right)
+    _check_names(binder, join, left_scope, right_scope)
     kind = JoinKind.INNER if join.kind == "CROSS" else JoinKind(join.kind)
     if kind in (JoinKind.SEMI, JoinKind.ANTI):
         if is_as_of or join.condition is None:
@@ -70,6 +71,16 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
     ttl_ms = (_ttl(binder, left_scope), _ttl(binder, right_scope))
     made = Join(kind, left, node, condition, columns, ttl_ms)
     return _merged(binder, made, using, scope) if using and kind is JoinKind.FULL else (made, scope)
+
+
+def _check_names(binder: Queries, join: q.Join, left: Scope, right: Scope) -> None:
+    known = {member.name for member in left.members}
+    for member in right.members:
+        if member.name is not None and member.name in known:
+            raise binder.source.invalid(
+                join.at,
+                f"two tables of FROM have the name {member.name!r}; give one of them another: {member.name} AS b",
+            )
 
 
 def _ttl(binder: Queries, side: Scope) -> int | None:

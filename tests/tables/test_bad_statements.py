@@ -59,6 +59,7 @@ BAD: tuple[tuple[type[SqlError], str, int, str], ...] = (
     (SqlValidationError, "SELECT id.name FROM orders", 11, "only a ROW has fields; this is INT"),
     (SqlValidationError, "SELECT UPER(item) FROM orders", 8, "there is no function UPER (did you mean 'UPPER'?)"),
     (SqlValidationError, "SELECT item FROM orders, items", 8, "column 'item' is in several tables (orders, items)"),
+    (SqlValidationError, "SELECT 1 FROM items JOIN items ON TRUE", 26, "two tables of FROM have the name 'items'"),
     (SqlValidationError, "SELECT id FROM other.orders", 16, "there is no database 'other' in default_catalog"),
     (SqlValidationError, "SELECT t.* FROM orders", 8, "no table 't' in FROM"),
     # Types that do not fit

@@ -316,6 +316,24 @@ def doubling(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapper
 
 
+def other_kinds(row: Any) -> Any:
+    if row["b"]:
+        return {"n": row["i"]}
+    return {"n": row["x"]}
+
+
+def other_texts(row: Any) -> Any:
+    if row["b"]:
+        return {"n": row["t"]}
+    return {"n": "b"}
+
+
+def other_names(row: Any) -> Any:
+    if row["b"]:
+        return {"n": row["i"], "m": 1}
+    return {"m": 1, "n": row["i"]}
+
+
 @doubling
 def wrapped(row: Any) -> Any:
     return {"n": row["i"]}
@@ -337,6 +355,9 @@ REFUSED: dict[Callable[[Any], Any], str] = {
     large: "is not compiled",
     fraction: "'n' is a float and declared as int64",
     other_name: "gives m, and `returns` declares n",
+    other_kinds: "'n' of the result is a float, and further up an int",
+    other_texts: "'n' of the result is a text that comes from elsewhere than further up; give it from one variable",
+    other_names: "the result has the names m, n, and further up n, m",
     wrapped: "it is wrapped by another function",
 }
 
