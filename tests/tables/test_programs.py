@@ -26,11 +26,6 @@ OWN_WORDS = {
 }
 """What the refusals say that Flink words in another way."""
 
-LATE_BY_OTHERS = frozenset(
-    f"window-join-{kind}-event-time" for kind in ("cumulate", "hop", "inner-tumble", "semi-tumble")
-)
-"""Programs whose late rows are so by how far the other side of a join has come, which is chance for three subtasks."""
-
 _PROGRAMS = {program["id"]: program for program in programs()}
 CLOCK = tuple(name for name, program in _PROGRAMS.items() if goes_by_clock(program))
 _RUN = sorted(_PROGRAMS.keys() - set(CLOCK) - OTHER.keys())
@@ -50,7 +45,6 @@ def _run(env: StreamEnvironment, statement: str) -> None:
         pytest.param(name, parallelism, marks=_LONG if (parallelism == 3) != (number % 4 == 0) else ())
         for parallelism in (1, 3)
         for number, name in enumerate(_WHOLE)
-        if parallelism == 1 or name not in LATE_BY_OTHERS
     ],
 )
 def test_a_program_gives_what_it_gives_in_flink(name: str, parallelism: int, tmp_path: Path) -> None:
