@@ -39,7 +39,7 @@ from penstock.engine.state.snapshot import KEY_GROUP, rows_of_groups
 from penstock.savepoints.content import Data, algorithm_of, digest_of, length_of
 from penstock.savepoints.history import Delta, TableHistory, first_to_merge, merge_changes, merge_rows, standing_rows
 from penstock.savepoints.paths import JobPaths, route_of
-from penstock.savepoints.segments import decode_segment, encode_batches, encode_table, read_file, write_file
+from penstock.savepoints.segments import encode_batches, encode_table, read_segment, write_file
 from penstock.savepoints.storage import BlobStore, OpenBlobs, routed
 
 UPLOADS: Final = 4
@@ -297,7 +297,7 @@ class CheckpointWriter:
         return merge(parts, table.identity, table.expiry)
 
     def _read(self, segment: SegmentHandle) -> pa.Table:
-        rows = decode_segment(read_file(self._blobs, segment.file), segment, self._blobs.url)
+        rows = read_segment(self._blobs, segment)
         return rows_of_groups(rows, self._owned) if KEY_GROUP in rows.column_names else rows
 
     def _write_savepoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:

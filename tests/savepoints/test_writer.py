@@ -314,6 +314,22 @@ def test_keys_of_a_checkpoint_that_is_not_the_base_are_written_again() -> None:
     assert behind == other
 
 
+def test_changes_behind_keys_by_themselves_are_merged_with_all_columns() -> None:
+    storage, keys = Storage(), object()
+    chain, entries = Chain(storage), _entries(range(5), "a")
+    with mock.patch.object(history, "_SMALLEST", 2), mock.patch.object(writer_module, "_APART_BYTES", 1):
+        for _ in range(2):
+            chain.take(keyed_capture(keyed_rows(entries), keys=keys))
+        for number in range(40):
+            changed = {number % 5: ("b", number)}
+            entries |= changed
+            handle = chain.take(keyed_capture(keyed_rows(changed), True))
+            assert restored_entries(storage, completed(chain.number, [handle])) == entries
+            if handle.operators[0].tables[STATE].segments[0].keys is None:
+                return
+    pytest.fail("they were not merged")
+
+
 def test_few_keys_have_no_file_by_themselves() -> None:
     storage, keys = Storage(), object()
     chain = Chain(storage)
