@@ -113,7 +113,8 @@ def rendered_rows(
         allowed = values_of(shown.schema, column, values)
         shown = rows_with(shown, column, allowed)
     shown = shown if wanted.limit is None else shown.slice(0, wanted.limit)
-    if shown.nbytes > MOST_BYTES:
+    # To add up the memory takes a thirtieth of the time of `nbytes`, which leaves out what lies beside a slice.
+    if shown.get_total_buffer_size() > MOST_BYTES and shown.nbytes > MOST_BYTES:
         raise StateError(
             f"state {name!r} has {shown.nbytes:,} bytes in one subtask, and a scan gives {MOST_BYTES:,} at most; "
             "narrow it by keys, where or limit, or read a checkpoint, which comes in parts"
