@@ -128,10 +128,11 @@ class ChannelBuffer:
     def empty(self) -> bool:
         return not self._sealed and self._since is None
 
-    @property
-    def awaits_credit(self) -> bool:
-        """Whether something waits for the receiver to take what was sent before it."""
-        return bool(self._sealed) or (self._since is not None and self._channel.under_way > 0)
+    def awaits_credit(self, by: float) -> bool:
+        """Whether what is full, or due by then (seconds, monotonic), waits for the message before it to be taken."""
+        if self._since is None or not self._channel.under_way:
+            return bool(self._sealed)
+        return self.full or self._since + self._limits.timeout <= by
 
     def hurry(self) -> None:
         """What waits is due, unless it would have to wait for the message before it: that is no congestion yet."""

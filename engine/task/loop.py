@@ -199,8 +199,11 @@ class Task:
 
     @property
     def awaits_credit(self) -> bool:
-        """Whether something that was emitted waits, so that credit for it is a reason to step."""
-        return self._router.awaits_credit
+        """Whether something that was emitted waits, so that credit for it is a reason to step.
+
+        What came of the turn before a rest is due when that ends, and not worth a step before.
+        """
+        return self._router.awaits_credit(self._pause.until - self._rest / 2 if self.rests else math.inf)
 
     @property
     def rests(self) -> bool:

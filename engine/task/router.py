@@ -183,10 +183,9 @@ class Router:
         """Whether everything emitted has been sent."""
         return all(buffer.empty for buffer in self._buffers) and not any(edge.holds_back for edge in self._edges)
 
-    @property
-    def awaits_credit(self) -> bool:
-        """Whether something waits for a receiver to take what was sent before it, and not just for time to pass."""
-        return any(buffer.awaits_credit for buffer in self._buffers) or any(edge.holds_back for edge in self._edges)
+    def awaits_credit(self, by: float) -> bool:
+        """Whether something that is due by then waits for a receiver to take what was sent before it."""
+        return any(buffer.awaits_credit(by) for buffer in self._buffers) or any(edge.holds_back for edge in self._edges)
 
     @property
     def deadline(self) -> float | None:

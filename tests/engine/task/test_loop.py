@@ -245,7 +245,14 @@ def test_rows_that_would_follow_a_message_under_way_wait_for_the_timeout() -> No
     running.channel.waiting = 1
     assert [running.task.step() for _ in range(2)] == [Progress(), Idle(11.0)]
     assert running.channel.elements == []
+    assert not running.task.awaits_credit, "it is stepped when they are due anyway"
+    running.clock.advance(10.0)
+    assert isinstance(running.task.step(), Idle)
+    assert running.channel.elements == []
     assert running.task.awaits_credit
+    running.channel.waiting = 0
+    running.task.step()
+    assert numbers_in(running.channel.elements) == [1]
 
 
 def test_rows_are_taken_as_long_as_they_fit_an_unsent_batch() -> None:
