@@ -27,6 +27,7 @@ from penstock.actors.plain_rows import packed_rows, unpacked_rows
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
+from penstock.engine.task.input_gate import is_sparse
 
 _SLACK_BYTES: Final = 4096
 _LOOK_SECONDS: Final = 1.0
@@ -115,46 +116,44 @@ def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
     return attempt, channel, sequence, tuple(map(unpacked_rows, elements))
 
 
-class Pusher:
-    """Pushes the messages of one channel: what is small through a link, where the receiver is on this machine.
+def sparse_id(actor_id: str) -> str:
+    """Under what an actor takes messages by links that may wait while its task rests; see `LinkServer`."""
+    return f"{actor_id}-sparse"
+
+
+class _Line:
+    """A link to an actor, made when it is first wanted, and the messages that wait there for their answers.
 
     Args:
-        peer: the receiving actor.
-        attempt: what runs there.
-        channel: the channel's number there.
+        peer: the actor.
+        listening: under what it listens.
         loop: of this process.
-        readers: watch for the answers that come through the link; by default the loop.
+        readers: watch for the answers; by default the loop.
     """
 
-    def __init__(
-        self,
-        peer: Any,
-        attempt: int,
-        channel: int,
-        loop: asyncio.AbstractEventLoop,
-        readers: Readers | None = None,
-    ) -> None:
+    def __init__(self, peer: Any, listening: str, loop: asyncio.AbstractEventLoop, readers: Readers | None) -> None:
         self._peer = peer
-        self._where = attempt, channel
+        self._listening = listening
         self._loop = loop
         self._readers = readers
         self._link: Link | None = None
         self._sought = False
         self._waiting: deque[Future[float | None]] = deque()
 
-    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
-        """Push message number `sequence`; by one thread."""
+    @property
+    def waits(self) -> bool:
+        """Whether a message has no answer yet."""
+        return bool(self._waiting)
+
+    def send(self, data: bytes) -> Future[float | None] | None:
+        """Send a message; by one thread. None: the actor is not to be found there."""
         if not self._sought:
             self._sought = True
-            if (connection := connected(self._peer._actor_id.hex())) is not None:
+            if (connection := connected(self._listening)) is not None:
                 self._link = Link(connection, self._loop, self._on_answer, self._on_lost, self._readers)
-        pushed = (*self._where, sequence, message)
-        data = _pickled(pushed)
         link = self._link
-        if link is None or data is None:
-            arguments: Sequence[Pushed | bytes] = [pushed] if data is None else _pieces(data)
-            call: Future[float | None] = self._peer.push.remote(*arguments).future()
-            return call
+        if link is None:
+            return None
         answer: Future[float | None] = Future()
         self._waiting.append(answer)
         if not link.send(data):
@@ -184,9 +183,58 @@ class Pusher:
         self._peer.ping.remote().future().add_done_callback(fail)
 
     def close(self) -> None:
-        """End the link; behind the last push, on the event loop."""
+        """End the link; behind the last message, on the event loop."""
         if self._link is not None:
             self._link.close()
+
+
+class Pusher:
+    """Pushes the messages of one channel: what is small through links, where the receiver is on this machine.
+
+    There are two: few rows that nothing is under way before may wait while the receiver rests, which does not look for
+    them then; all else may not (docs/adr/0097).
+
+    Args:
+        peer: the receiving actor.
+        attempt: what runs there.
+        channel: the channel's number there.
+        loop: of this process.
+        readers: watch for the answers that come through the link; by default the loop.
+    """
+
+    def __init__(
+        self,
+        peer: Any,
+        attempt: int,
+        channel: int,
+        loop: asyncio.AbstractEventLoop,
+        readers: Readers | None = None,
+    ) -> None:
+        self._peer = peer
+        self._where = attempt, channel
+        actor_id = peer._actor_id.hex()
+        self._sparse = _Line(peer, sparse_id(actor_id), loop, readers)
+        self._pressing = _Line(peer, actor_id, loop, readers)
+
+    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
+        """Push message number `sequence`; by one thread."""
+        pushed = (*self._where, sequence, message)
+        data = _pickled(pushed)
+        answer: Future[float | None] | None = None
+        if data is not None:
+            if len(data) <= _FEW_BYTES and is_sparse(message) and not (self._sparse.waits or self._pressing.waits):
+                answer = self._sparse.send(data)
+            answer = answer or self._pressing.send(data)
+        if answer is not None:
+            return answer
+        arguments: Sequence[Pushed | bytes] = [pushed] if data is None else _pieces(data)
+        call: Future[float | None] = self._peer.push.remote(*arguments).future()
+        return call
+
+    def close(self) -> None:
+        """End the links; behind the last push, on the event loop."""
+        self._sparse.close()
+        self._pressing.close()
 
 
 class Take(Protocol):

@@ -56,15 +56,17 @@ class PolledReaders:
         """Of what can be read when `poll` has something to do."""
         return self._ready.fileno()
 
-    def poll(self) -> None:
-        """Call back for what has come; waits for nothing."""
+    def poll(self) -> bool:
+        """Call back for what has come; waits for nothing. False: nothing had."""
         if not self._callbacks:
-            return
+            return False
         with self._lock:
-            for number, _ in self._ready.poll(0):
+            ready = self._ready.poll(0)
+            for number, _ in ready:
                 callback = self._callbacks.get(number)
                 if callback is not None:
                     callback()
+        return bool(ready)
 
     def rest(self) -> None:
         """From now on `wake` is called when something comes, or has come since the last `poll`."""
@@ -95,7 +97,7 @@ class Wakeup(Protocol):
 
     def poll(self) -> None: ...
 
-    def wait(self, seconds: float | None, for_answers: bool) -> None: ...
+    def wait(self, seconds: float | None, for_answers: bool, for_sparse: bool) -> None: ...
 
     def rest(self) -> None: ...
 
@@ -122,7 +124,7 @@ class LoopWakeup:
     def poll(self) -> None:
         """Nothing."""
 
-    def wait(self, seconds: float | None, for_answers: bool) -> None:
+    def wait(self, seconds: float | None, for_answers: bool, for_sparse: bool) -> None:
         self._event.wait(seconds)
 
     def rest(self) -> None:
@@ -138,11 +140,13 @@ class ThreadSockets:
 
     Attributes:
         incoming: what is for the task.
+        sparse: messages for the task that may wait while it rests.
         answers: to what it has sent; nobody has to hear them before the task has more to send.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, wake: Callable[[PolledReaders], None]) -> None:
         self.incoming = PolledReaders(loop, lambda: wake(self.incoming))
+        self.sparse = PolledReaders(loop, lambda: wake(self.sparse))
         self.answers = PolledReaders(loop, lambda: wake(self.answers))
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._event)
@@ -159,22 +163,26 @@ class ThreadSockets:
 
     def poll_incoming(self) -> None:
         """Read what has come for the task; by any thread."""
-        self.incoming.poll()
+        self.sparse.poll()
+        if self.incoming.poll():
+            # Messages of one channel come in order, and those that were sent before these may have come only now.
+            self.sparse.poll()
 
     def poll(self) -> None:
         """Read what has come."""
-        self.incoming.poll()
+        self.poll_incoming()
         self.answers.poll()
 
-    def wait(self, seconds: float | None, for_answers: bool = True) -> None:
+    def wait(self, seconds: float | None, for_answers: bool = True, for_sparse: bool = True) -> None:
         """Return when it is set, or when so much time has passed, and read what comes until then.
 
         Args:
             seconds: None for without end.
-            for_answers: whether these are read, too, and not left to the next `poll`.
+            for_answers, for_sparse: whether these are read, too, and not left to the next `poll`.
         """
         until = None if seconds is None else time.monotonic() + seconds
-        watched = [self._event, self.incoming.fileno(), *([self.answers.fileno()] if for_answers else [])]
+        others = [readers for readers, wanted in ((self.answers, for_answers), (self.sparse, for_sparse)) if wanted]
+        watched = [self._event, *(readers.fileno() for readers in (self.incoming, *others))]
         while True:
             left = None if until is None else max(0.0, until - time.monotonic())
             # Not `epoll`, which rounds up to milliseconds.
@@ -186,4 +194,5 @@ class ThreadSockets:
     def rest(self) -> None:
         """No thread reads them from now on: the event loop hears of what comes."""
         self.incoming.rest()
+        self.sparse.rest()
         self.answers.rest()

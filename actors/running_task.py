@@ -316,7 +316,8 @@ class RunningTask:
                     self._rest(None)
 
     def _rest(self, seconds: float | None) -> None:
-        self._wakeup.wait(seconds, self._awaits_credit or seconds is None or seconds > _SOON_SECONDS)
+        for_answers = self._awaits_credit or seconds is None or seconds > _SOON_SECONDS
+        self._wakeup.wait(seconds, for_answers, self._awaits_rows)
 
     def _hand_over(self) -> None:
         """Give the captures to the writer, and say when rows have come to the end of the chain."""

@@ -20,7 +20,7 @@ import pyarrow as pa
 import ray
 
 from penstock.actors.capture_writer import Answer, Declined
-from penstock.actors.channels import Pushed, take_frame, unpacked
+from penstock.actors.channels import Pushed, sparse_id, take_frame, unpacked
 from penstock.actors.counters import serve_counters
 from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.garbage import GarbageClock
@@ -71,6 +71,7 @@ class SubtaskActor:
         self._preloaded: asyncio.Task[Preloaded] | None = None
         self._lifeline: Lifeline | None = None
         self._links: LinkServer | None = None
+        self._sparse: LinkServer | None = None
         self._questions: LinkServer | None = None
         self._counters: LinkServer | None = None
         self._sockets: ThreadSockets | None = None
@@ -151,6 +152,8 @@ class SubtaskActor:
                     self._sockets = ThreadSockets(asyncio.get_running_loop(), self._on_unread)
                 readers = None if self._sockets is None else self._sockets.incoming
                 self._links = LinkServer(actor_id, self._on_frame, readers)
+                waiting = None if self._sockets is None else self._sockets.sparse
+                self._sparse = LinkServer(sparse_id(actor_id), self._on_frame, waiting)
                 self._questions = LinkServer(listening_id(actor_id), self._on_question, readers, prepare_for_questions)
                 self._counters = serve_counters(actor_id, self._counted_of)
 

@@ -367,7 +367,7 @@ class InputGate:
         So it is with many rows, barriers, ends and the like, and where there are two on a channel: its sender may have
         no more credit.
         """
-        return len(self._inboxes[channel]) > 1 or not _is_sparse(message)
+        return len(self._inboxes[channel]) > 1 or not is_sparse(message)
 
     def _give(self) -> tuple[int, Element]:
         given = self._taken.popleft()
@@ -523,7 +523,7 @@ def _cut(message: Message, most: int) -> tuple[Message, Message, int]:
     return message, (), taken
 
 
-def _is_sparse(message: Message) -> bool:
+def is_sparse(message: Message) -> bool:
     """Whether there are few rows in it, and nothing but rows, watermarks and latency markers."""
     return all(isinstance(element, LatencyMarker) or _is_joinable((0, element)) for element in message)
 

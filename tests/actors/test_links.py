@@ -6,6 +6,7 @@ import asyncio
 import functools
 import itertools
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Coroutine
@@ -18,9 +19,9 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from penstock.actors import channels
-from penstock.actors.channels import Pusher, SendingEnd, take_frame, unpacked
+from penstock.actors.channels import Pusher, SendingEnd, sparse_id, take_frame, unpacked
 from penstock.actors.links import Link, LinkServer, Reply, connected
-from penstock.engine.elements import Batch, Watermark
+from penstock.engine.elements import Barrier, Batch, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
 
@@ -164,6 +165,36 @@ async def test_messages_go_through_a_link_and_their_answers_are_credit(ends: Exi
 
 
 @on_a_loop
+async def test_few_rows_have_a_link_of_their_own_unless_something_is_under_way(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sparse: list[Message] = []
+
+    def take(frame: bytes, reply: Reply) -> None:
+        sparse.append(unpacked([frame])[-1])
+        reply(pickle.dumps(1.0))
+
+    ends.callback(LinkServer(sparse_id(receiver._actor_id.hex()), take).close)
+    sender = Sender(ends, receiver)
+
+    def came(message: Message) -> bool:
+        return message in (*sparse, *receiver.by_link)
+
+    few, many = Batch(pa.record_batch({"n": [1]})), Batch(pa.record_batch({"n": list(range(64))}))
+    long = Batch(pa.record_batch({"text": ["long" * 20_000]}))
+    for message in ((few, Watermark(1)), (many,), (Barrier(1),), (long,), (Watermark(2),)):
+        sender.end.send(message)
+        await until(functools.partial(came, message))
+        while receiver.answers:
+            receiver.answers.pop()(1.0)
+        await until(lambda: sender.end.credits == 4)
+    assert sparse == [(few, Watermark(1)), (Watermark(2),)]
+    assert receiver.by_link == [(many,), (Barrier(1),), (long,)]
+    sender.end.send((many,))
+    sender.end.send((few,))
+    await until(lambda: receiver.by_link[3:] == [(many,), (few,)])
+
+
+@on_a_loop
 async def test_a_large_message_is_a_call_and_so_is_each_to_an_actor_that_nobody_finds_here(
     monkeypatch: pytest.MonkeyPatch, ends: ExitStack
 ) -> None:
@@ -225,7 +256,7 @@ async def test_what_a_link_has_lost_fails_the_subtask_unless_the_receiver_is_dea
     sender.end.send((Watermark(1),))
     await until(lambda: receiver.by_link)
     receiver.server.close()
-    await until(lambda: sender.pusher._link is None)
+    await until(lambda: sender.pusher._pressing._link is None)
     assert [type(failure) for failure in sender.failures] == ([] if dies else [WorkerLostError])
     assert sender.end.credits == 3
     sender.end.send((Watermark(2),))

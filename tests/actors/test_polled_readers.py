@@ -101,16 +101,19 @@ def test_one_that_is_added_while_the_thread_rests_wakes_it(watched: Watched) -> 
 
 
 class Thread:
-    """The sockets of a thread: one of messages and one of answers, by what has come there."""
+    """The sockets of a thread: of messages, of those that may wait, and of answers, by what has come there."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.unread: list[PolledReaders] = []
         self.sockets = ThreadSockets(self.loop, self.unread.append)
         self.messages, self.to_messages = socket.socketpair()
+        self.sparse, self.to_sparse = socket.socketpair()
         self.answers, self.to_answers = socket.socketpair()
         self.came: list[bytes] = []
-        for readers, end in ((self.sockets.incoming, self.messages), (self.sockets.answers, self.answers)):
+        sockets = self.sockets
+        pairs = ((sockets.incoming, self.messages), (sockets.sparse, self.sparse), (sockets.answers, self.answers))
+        for readers, end in pairs:
             readers.add_reader(end, lambda end=end: self._read(end))  # type: ignore[misc]
 
     def _read(self, end: socket.socket) -> None:
@@ -119,7 +122,7 @@ class Thread:
             self.sockets.set()
 
     def close(self) -> None:
-        for end in (self.messages, self.to_messages, self.answers, self.to_answers):
+        for end in (self.messages, self.sparse, self.answers, self.to_messages, self.to_sparse, self.to_answers):
             end.close()
         self.loop.close()
 
@@ -179,6 +182,33 @@ def test_answers_that_nobody_waits_for_are_left_to_the_next_step(thread: Thread)
     assert thread.came == [b"answer"]
 
 
+def test_what_may_wait_is_left_to_the_end_of_a_rest_or_to_what_may_not(thread: Thread) -> None:
+    thread.to_sparse.send(b"few")
+    thread.sockets.wait(0.0, for_sparse=False)
+    assert thread.came == []
+    thread.to_messages.send(b"last")
+    thread.sockets.wait(None, for_sparse=False)
+    assert thread.came == [b"few", b"last"]
+    thread.sockets.clear()
+    thread.to_sparse.send(b"last")
+    thread.sockets.wait(None)
+    assert thread.came[2:] == [b"last"]
+
+
+def test_who_reads_a_message_reads_what_was_sent_before_it_too(thread: Thread) -> None:
+    """Also where that came between the looks at the two sockets."""
+    poll = thread.sockets.incoming.poll
+
+    def late() -> bool:
+        thread.to_sparse.send(b"few")
+        thread.to_messages.send(b"last")
+        return poll()
+
+    thread.sockets.incoming.poll = late  # type: ignore[method-assign]
+    thread.sockets.poll_incoming()
+    assert sorted(thread.came) == [b"few", b"last"]
+
+
 def test_a_thread_waits_no_longer_than_it_says_and_wakes_for_what_was_set_before(thread: Thread) -> None:
     thread.sockets.wait(0.001)
     thread.sockets.set()
@@ -192,8 +222,11 @@ def test_a_thread_waits_no_longer_than_it_says_and_wakes_for_what_was_set_before
 
 def test_behind_its_end_the_loop_hears_of_what_comes(thread: Thread) -> None:
     thread.sockets.rest()
-    thread.to_answers.send(b"answer")
-    while not thread.unread:
-        thread.loop.call_soon(thread.loop.stop)
-        thread.loop.run_forever()
-    assert thread.unread == [thread.sockets.answers]
+    for number, (end, readers) in enumerate(
+        ((thread.to_answers, thread.sockets.answers), (thread.to_sparse, thread.sockets.sparse))
+    ):
+        end.send(b"late")
+        while len(thread.unread) == number:
+            thread.loop.call_soon(thread.loop.stop)
+            thread.loop.run_forever()
+        assert thread.unread[number:] == [readers]

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import os
+import select
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ import pytest
 
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.actors.capture_writer import Declined
-from penstock.actors.channels import Pushed, Pusher, take_frame, unpacked
+from penstock.actors.channels import Pushed, Pusher, sparse_id, take_frame, unpacked
 from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.links import LinkServer, Reply
 from penstock.actors.polled_readers import LoopWakeup, PolledReaders, ThreadSockets
@@ -276,20 +277,25 @@ class Linked:
     """A task behind a link, and who sends to it.
 
     Attributes:
-        readers: the threads that its messages were read by.
+        readers: the threads that its messages were read by, one after the other.
     """
 
     def __init__(self, graph: PhysicalGraph) -> None:
         self.task, sockets = deployed(graph, Deployment(graph.tasks[1].id, 0, 1, [[]]))
         assert sockets is not None
-        self.readers: set[str] = set()
+        self.sockets = sockets
+        self.readers: list[str] = []
         peer = SimpleNamespace(_actor_id=LinkedPeer._actor_id)
-        self._server = LinkServer(peer._actor_id.hex(), self._on_frame, sockets.incoming)
+        actor_id = peer._actor_id.hex()
+        self._servers = [
+            LinkServer(actor_id, self._on_frame, sockets.incoming),
+            LinkServer(sparse_id(actor_id), self._on_frame, sockets.sparse),
+        ]
         self._pusher = Pusher(peer, 1, 0, asyncio.get_running_loop())
         self._sent = itertools.count()
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
-        self.readers.add(threading.current_thread().name)
+        self.readers.append(threading.current_thread().name)
         take_frame(frame, reply, lambda pushed, answer: self.task.take(*pushed[1:], answer))
 
     def send(self, *elements: Element) -> asyncio.Future[float | None]:
@@ -298,7 +304,8 @@ class Linked:
     async def close(self) -> None:
         await self.task.close()
         self._pusher.close()
-        self._server.close()
+        for server in self._servers:
+            server.close()
 
 
 def linked(use: Callable[[Linked], Awaitable[None]], graph: PhysicalGraph) -> None:
@@ -326,7 +333,7 @@ def test_messages_by_links_are_read_by_the_thread_of_the_task_and_dropped_behind
             batches += len(fetched.rows)
             rows += [n for _, batch in fetched.rows for n in batch.data["n"].to_pylist()]
         assert rows == [1, 2]
-        assert one.readers == {TASK_THREAD}
+        assert one.readers == [TASK_THREAD] * 2
         await one.task.close()
         assert await one.send(numbers(3)) is None
 
@@ -337,10 +344,16 @@ def test_messages_by_links_are_read_by_the_thread_of_the_task_and_dropped_behind
 @pytest.mark.parametrize("pressing", [numbers(*range(64)), EndOfInput()])
 def test_behind_few_rows_a_task_takes_what_presses_at_once(pressing: Element) -> None:
     async def use(one: Linked) -> None:
+        before_the_start = one.send(numbers(1))
+        # The loop says so once of a socket that nobody has read yet.
+        await until(lambda: select.select([one.sockets._event], (), (), 0)[0])
         assert await one.task.start()
-        await one.send(numbers(1))
+        await before_the_start
         await until(lambda: one.task.task.rests)
         few = one.send(numbers(2))
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert len(one.readers) == 1, "few rows wake nobody within the rest"
         await asyncio.gather(few, one.send(pressing))
 
     # Whatever its pace: a machine that is busy makes it take rows one by one, and it has much to do then.

@@ -445,7 +445,7 @@ def test_questions_by_links_are_answered_between_steps_at_rest_and_behind_the_en
         assert set(readers) == {TASK_THREAD}
         await actor.stop()
         assert "has ended" in await answer()
-        for server in (actor._links, actor._questions, actor._counters):
+        for server in (actor._links, actor._sparse, actor._questions, actor._counters):
             assert server is not None
             server.close()
 
