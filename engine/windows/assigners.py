@@ -103,8 +103,10 @@ class AlignedWindows(WindowAssigner):
         return end - self.size_ms
 
     def ends_over(self, slice_start: int, above: int, upto: int) -> range:
-        """Ends of the windows that contain the slice, where above < end <= upto; ascending."""
+        """Ends of the windows that contain the slice, where above < end <= upto; ascending; none in a gap."""
         covering = self.starts_covering(slice_start)
+        if not covering:
+            return range(0)
         return _grid(covering[-1] + self.size_ms, covering[0] + self.size_ms, self.slide_ms, above, upto)
 
     def starts_covering(self, slice_start: int) -> range:

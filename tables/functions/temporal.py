@@ -218,8 +218,9 @@ def _shifted(column: pa.Array, kind: SqlType, amounts: pa.Array, in_months: bool
         column = column.cast(target)
     if kind.kind is Kind.TIME:
         return _shifted_time(column, amounts, target)
-    unit = column.type.unit
-    factor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
+    if column.type.unit == "s":
+        column = column.cast(pa.timestamp("ms", column.type.tz))
+    factor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     moved = pc.add(column.cast(pa.int64()), pc.multiply(amounts.cast(pa.int64()), factor))
     return moved.cast(column.type).cast(target)
 

@@ -19,6 +19,7 @@ from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
+from penstock.engine.operators.timestamps import TimestampSpec
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Stage
@@ -26,6 +27,7 @@ from penstock.tables.expressions import Constant, Expression, FunctionCall, Inpu
 from penstock.tables.lower.base import Lowering, in_order, schema_of
 from penstock.tables.lower.calc import CalcSpec
 from penstock.tables.lower.changelogs import FromChangelogSpec, UpsertSpec
+from penstock.tables.lower.checked_times import CheckedTimesSpec
 from penstock.tables.lower.staged_source import StagedSource
 from penstock.tables.lower.watermarks import ExpressionWatermarks
 from penstock.tables.plan import nodes as p
@@ -100,7 +102,7 @@ def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns, form: Callabl
                 "again; tables of CREATE TABLE can be queried any number of times"
             )
         if entry.columns == columns:
-            return entry.stream
+            return _with_its_times(entry)
     if not isinstance(entry, CatalogTable):
         raise GraphError(
             f"{node.table!r} is another table now than when this query was made: make the query anew, or give the "
@@ -130,6 +132,22 @@ def _scanned(lowering: Lowering, node: p.Scan, columns: p.Columns, form: Callabl
             # What comes and what takes it back must not overtake each other on the way to several subtasks.
             stream = stream._partition(HashChanges(keys or tuple(schema.names)))
     return stream
+
+
+def _with_its_times(entry: StreamTable) -> DataStream:
+    """The rows of a stream, whose event time has to be in the column that is said to hold it."""
+    stream = entry.stream
+    rowtime = next((column.name for column in entry.columns if column.time is p.TimeAttribute.ROWTIME), None)
+    if rowtime is None or all(_assigns(stream, edge.source, rowtime) for edge in stream._edges):
+        return stream
+    return in_order(stream._add(CheckedTimesSpec(rowtime), stream.schema))
+
+
+def _assigns(stream: DataStream, node: int, column: str) -> bool:
+    """Whether a node gives its rows the times of a column."""
+    made = stream._program.graph[node]
+    strategy = made.role.strategy if isinstance(made.role, TimestampSpec) else made.watermarks
+    return strategy is not None and strategy.assigner == column
 
 
 def _timed_by_split(lowering: Lowering, node: p.Watermarks, places: Places) -> DataStream | None:
