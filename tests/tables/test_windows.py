@@ -102,6 +102,26 @@ def test_windows_may_be_over_results_that_change(rows: str, counts: list[int], w
     assert [row["n"] for row in table.to_changelog().collect() if row["op"] in ("+I", "+U")] == counts
 
 
+@pytest.mark.parametrize("size", [1, 7, None])
+def test_sessions_of_rows_that_change_are_those_of_what_stands(size: int | None) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=2, max_batch_rows=size or 8192)
+    changes = [("c", 1, 0), ("c", 2, 4), ("c", 3, 8), ("d", 2, 4), ("c", 4, 20), ("c", 5, 23), ("u", 4, 26)]
+    rows = [{"op": op, "id": number, "at": datetime(2024, 1, 1, 0, at)} for op, number, at in changes]
+    stream = env.from_collection(rows, schema={"op": "string", "id": "int64", "at": "timestamp[ms]"})
+    stream = stream.assign_timestamps("at", WatermarkStrategy.for_bounded_out_of_orderness("1d"))
+    env.tables.catalog.add(StreamTable("t", stream, stream_columns(stream, "at")))
+    env.sql(
+        "CREATE VIEW standing AS SELECT * FROM FROM_CHANGELOG(input => TABLE t PARTITION BY id, op => DESCRIPTOR(op), "
+        "op_mapping => MAP['c', 'INSERT', 'u', 'UPDATE_AFTER', 'd', 'DELETE'])"
+    )
+    table = env.sql(
+        "SELECT MINUTE(window_start) AS a, MINUTE(window_end) AS b, COUNT(*) AS n FROM TABLE(SESSION(TABLE standing, "
+        "DESCRIPTOR(at), INTERVAL '5' MINUTE)) GROUP BY window_start, window_end"
+    )
+    assert table is not None
+    assert sorted(tuple(row.values()) for row in table.collect()) == [(0, 5, 1), (8, 13, 1), (23, 31, 2)]
+
+
 def test_rows_of_a_window_are_counted_though_no_column_of_them_is_read() -> None:
     env = StreamEnvironment(runtime="local", parallelism=1)
     rows = pa.table({"at": pa.array([0, 8 * MINUTE, 16 * MINUTE], pa.timestamp("ms"))})

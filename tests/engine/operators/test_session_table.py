@@ -13,7 +13,7 @@ from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.operators.session_table import SessionTableSpec
 from penstock.engine.state.snapshot import OperatorSnapshot
 from tests.draws import drawn
-from tests.engine.operators.changelog.jobs import ChangelogJob
+from tests.engine.operators.changelog.jobs import Change, ChangelogJob
 from tests.engine.state.saved import snapshot_of
 
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.int64()})
@@ -72,6 +72,79 @@ def test_rows_of_a_session_that_is_over_are_late() -> None:
     job.send([("+I", ("a", 1)), ("+I", ("a", 2)), ("+I", ("b", 3))], times=[18, 22, 10])
     job.advance(MAX_TIMESTAMP)
     assert [row for _, row in job.log] == [("a", 1, 18, 27, 26), ("a", 2, 18, 27, 26)]
+    assert job.operators[0]._context.metrics.late_rows == 1
+    job.close()
+
+
+CHANGES = st.lists(st.tuples(st.integers(0, 30), st.sampled_from(["a", "b", None]), st.booleans()), max_size=25)
+
+
+@settings(max_examples=drawn(40))
+@given(CHANGES, st.sampled_from([1, 7, 100]), st.integers(0, 25))
+def test_sessions_are_those_of_the_rows_that_stand(
+    wanted: list[tuple[int, str | None, bool]], size: int, restart_at: int
+) -> None:
+    changes: list[Change] = []
+    standing: list[tuple[int, str | None]] = []
+    for at, key, goes in wanted:
+        if goes and standing:
+            at, key = standing.pop(at % len(standing))
+        else:
+            standing.append((at, key))
+            goes = False
+        changes.append(("-D" if goes else "+I", (key, at)))
+    job = ChangelogJob(SessionTableSpec(SCHEMA, ("k",), GAP, BOUNDS), [SCHEMA], 2)
+    for begin in range(0, len(changes), size):
+        if begin <= restart_at < begin + size:
+            job.restart(3)
+        some = changes[begin : begin + size]
+        job.send(some, times=[at for _, (_, at) in some])
+    job.advance(MAX_TIMESTAMP)
+    assert sorted((row for _, row in job.log), key=repr) == _sessions(standing)
+    assert {kind for kind, _ in job.log} <= {"+I"}
+    assert not any(operator._context.metrics.late_rows for operator in job.operators)
+    job.close()
+
+
+STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12), st.booleans(), st.integers(0, 4)), max_size=25)
+
+
+@settings(max_examples=drawn(40))
+@given(STEPS)
+def test_no_row_is_lost_by_what_is_taken_back_beside_it(steps: list[tuple[str, int, bool, int]]) -> None:
+    job = ChangelogJob(SessionTableSpec(SCHEMA, ("k",), GAP, BOUNDS), [SCHEMA])
+    standing: list[tuple[str, int]] = []
+    watermark = -1
+    for key, later, goes, step in steps:
+        given = {row[:2] for _, row in job.log}
+        waiting = [row for row in standing if row not in given]
+        if goes and waiting:
+            row = waiting[later % len(waiting)]
+            standing.remove(row)
+            job.send([("-D", row)], times=[row[1]])
+        else:
+            row = (key, watermark + 1 + later)
+            standing.append(row)
+            job.send([("+I", row)], times=[row[1]])
+        watermark += step
+        said = len(job.log)
+        job.advance(watermark)
+        assert all(watermark - step < last <= watermark for *_, last in (row for _, row in job.log[said:]))
+    job.advance(MAX_TIMESTAMP)
+    assert sorted(row[:2] for _, row in job.log) == sorted(standing)
+    assert all(begin <= at and at + GAP <= end for _, at, begin, end, _ in (row for _, row in job.log))
+    job.close()
+
+
+def test_a_session_that_the_watermark_would_have_passed_does_not_split_off() -> None:
+    job = ChangelogJob(SessionTableSpec(SCHEMA, ("k",), GAP, BOUNDS), [SCHEMA])
+    job.send([("+I", ("a", at)) for at in (0, 4, 8)], times=[0, 4, 8])
+    job.advance(6)
+    job.send([("-D", ("a", 4)), ("-D", ("a", 1))], times=[4, 1])
+    job.advance(11)
+    job.advance(12)
+    assert job.log == [("+I", ("a", 0, 0, 13, 12)), ("+I", ("a", 8, 0, 13, 12))]
+    # The row that was never there.
     assert job.operators[0]._context.metrics.late_rows == 1
     job.close()
 
