@@ -19,23 +19,26 @@ _COLUMNS_BESIDE: Final = {StateKind.VALUE: 1, StateKind.LIST: 1, StateKind.MAP: 
 """How many columns beside the keys one has that belongs to no window; of an aggregate, any number."""
 
 
-def check_of_one_key(layout: Layout, key: Sequence[Any], place: str) -> None:
+def check_of_one_key(layout: Layout, key: Sequence[Any], place: str, instead: str) -> None:
     """Make sure that a key has one thing in a state, and that this is a key.
 
     Args:
         layout: of the state.
         key: the value of each key column.
         place: names the state in messages.
+        instead: the call that gives rows.
 
     Raises:
         StateError: it has not, or it is none.
     """
     own = _own_columns(layout)
+    if layout.kind is StateKind.BROADCAST:
+        raise StateError(f"{place} is broadcast state, which belongs to no key; use {instead}")
     if layout.kind not in _OF_A_KEY:
-        raise StateError(f"{place} holds {layout.kind.value}, of which a key may have any number; use where")
+        raise StateError(f"{place} holds {layout.kind.value}, of which a key may have any number; use {instead}")
     is_of_windows = layout.kind is StateKind.AGGREGATE and layout.identity != layout.keys
     if is_of_windows or len(own) != _COLUMNS_BESIDE.get(layout.kind, len(own)):
-        raise StateError(f"{place} belongs to windows, and a key may have several; use where")
+        raise StateError(f"{place} belongs to windows, and a key may have several; use {instead}")
     if len(key) != len(layout.keys):
         raise StateError(f"{place} has the keys ({', '.join(layout.keys)}); get takes a value of each")
 

@@ -135,11 +135,12 @@ def rows_of_keys(data: pa.Table, keys: pa.RecordBatch) -> pa.Table:
     Raises:
         StateError: the rows have no such columns.
     """
+    if keys.num_rows == 0:
+        # Of no keys, there is nothing in state without keys either, such as broadcast state.
+        return data.slice(0, 0)
     names = [name for name in keys.schema.names if name in data.column_names]
     if len(names) < keys.num_columns:
         raise StateError(f"the state has no key columns {', '.join(keys.schema.names)}")
-    if keys.num_rows == 0:
-        return data.slice(0, 0)
     if len(names) == 1:
         return rows_with(data, names[0], keys.column(names[0]))
     index = KeyIndex()

@@ -26,6 +26,7 @@ _T = TypeVar("_T")
 MOST_KEYS: Final = 100_000
 _AGAIN_SECONDS: Final = 0.1
 _NOTHING: Final[Mapping[str, Any]] = {}
+_INSTEAD: Final = "scan(where={...})"
 
 
 class Subtasks(Protocol):
@@ -92,17 +93,18 @@ class LiveState:
             key: the value of each key column.
 
         Raises:
-            StateError: there is no such state, it belongs to windows, or a value does not fit its key column.
+            StateError: there is no such state, it belongs to windows or to no key, or a value does not fit its key
+                column; `scan` serves these.
             StateNotReadyError: the job does not run just now.
         """
 
         def ask(subtasks: Subtasks, layout: Layout) -> Any:
-            check_of_one_key(layout, key, self._place)
+            check_of_one_key(layout, key, self._place, _INSTEAD)
             asked = self._owners(subtasks, layout, [key]) if layout.keys else dict.fromkeys(range(subtasks.parallelism))
             for rows in subtasks.read(asked, self._name, ScanFilter()):
                 if rows is not None and rows.data.num_rows:
                     # Whether it is the state of windows is known once there are rows.
-                    check_of_one_key(rows.layout, key, self._place)
+                    check_of_one_key(rows.layout, key, self._place, _INSTEAD)
                     return value_of_key(rows.layout, rows.data)
             return None
 
@@ -164,7 +166,7 @@ class LiveState:
     ) -> Mapping[int, pa.RecordBatch | None]:
         """By subtask, those of the keys that it owns."""
         if not layout.keys:
-            raise StateError(f"{self._place} has no keys, or none that are known; use where")
+            raise StateError(f"{self._place} has no keys, or none that are known; use {_INSTEAD}")
         if len(keys) > MOST_KEYS:
             raise StateError(f"{self._place}: {len(keys):,} keys; ask for {MOST_KEYS:,} at a time at most")
         if any(len(key) != len(layout.keys) for key in keys):

@@ -285,7 +285,7 @@ class SavedState:
             StateError: the state belongs to windows, or has no keys that are known; `where` serves both.
         """
         self._check_keyed()
-        check_of_one_key(self.layout, key, self.place)
+        check_of_one_key(self.layout, key, self.place, "where(...)")
         return value_of_key(self.layout, self.where(**dict(zip(self.layout.keys, key, strict=True))))
 
     def _check_keyed(self) -> None:

@@ -12,6 +12,7 @@ from penstock import (
     AggregatingStateDescriptor,
     CountEvictor,
     CountTrigger,
+    KeyedBroadcastProcessFunction,
     KeyedProcessFunction,
     ListStateDescriptor,
     MapStateDescriptor,
@@ -23,8 +24,9 @@ from penstock import (
     tumbling,
 )
 from penstock.engine.aggregates import functions as aggregates
+from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, StateError, StateNotReadyError
-from penstock.engine.functions import Context, RuntimeContext
+from penstock.engine.functions import BroadcastContext, Context, ReadOnlyBroadcastContext, RuntimeContext
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, TableCapture
 from penstock.engine.state.snapshot import Redistribution
 from penstock.engine.state.state_tables import END, START
@@ -32,6 +34,7 @@ from penstock.savepoints import live_rows
 from penstock.savepoints.live_rows import LiveRows, ScanFilter
 from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.shown import python_rows
+from tests.engine.helpers import RecordingCollector
 from tests.engine.state.backends import MEAN, add
 from tests.savepoints.by_hand import Build, RunByHand
 
@@ -121,6 +124,40 @@ def test_the_state_of_a_key(backend: str) -> None:
     assert run.state("event timers").scan(["user 7"]).num_rows == 3
     for operator in run.operators:
         operator.close()
+
+
+RULES = MapStateDescriptor("rules", "int64")
+
+
+class Ruled(KeyedBroadcastProcessFunction):
+    """Counts the rows of a user; keeps rules that all users share."""
+
+    def open(self, context: RuntimeContext) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count", "int64", default=0))
+
+    def process_element(self, row: dict[str, Any], ctx: ReadOnlyBroadcastContext) -> None:
+        self.count.update(self.count.value() + 1)
+
+    def process_broadcast_element(self, row: dict[str, Any], ctx: BroadcastContext) -> None:
+        ctx.get_broadcast_state(RULES).put(row["page"], row["at"])
+
+
+def test_broadcast_state_is_shown_once_beside_that_of_keys() -> None:
+    def build(keyed: Any) -> Any:
+        return keyed.connect(keyed._stream.broadcast(RULES)).process(Ruled, returns={"n": "int64"})
+
+    run = RunByHand(build).take(VISITS)
+    rules = pa.RecordBatch.from_pylist([{"user": None, "page": page, "at": at} for page, at in (("a", 5), ("b", 6))])
+    for operator in run.operators:
+        operator.process_batch(Batch(rules, rules.column("at")), 1, RecordingCollector())
+    state = run.state("rules")
+    assert state.scan().to_pylist() == [{"map_key": "a", "value": 5}, {"map_key": "b", "value": 6}]
+    assert state.scan(where={"map_key": "b"}, limit=1).to_pylist() == [{"map_key": "b", "value": 6}]
+    assert run.state("count").get("user 7") == 3
+    with pytest.raises(StateError, match=r"'rules' is broadcast state, which belongs to no key; use scan\(where="):
+        state.get("a")
+    with pytest.raises(StateError, match=r"'rules' has no keys, or none that are known; use scan\(where="):
+        state.scan(["a"])
 
 
 def test_a_key_is_asked_of_its_owner_alone() -> None:

@@ -140,7 +140,7 @@ def test_state_of_windows_shows_their_bounds_as_times(memory_url: MakeUrl) -> No
     state = editor.write().operator("totals").state("total")
     assert state.schema.field("window_start").type == pa.timestamp("ms", "UTC")
     assert state.where(user="ann", window_start=60_000)["value"].to_pylist() == [2]
-    with pytest.raises(StateError, match=r"belongs to windows, and a key may have several; use where"):
+    with pytest.raises(StateError, match=r"belongs to windows, and a key may have several; use where\("):
         state.get("ann")
 
 
