@@ -99,6 +99,8 @@ def run(
     output = output_of(context)
     if sum([savepoint is not None, resume, resume_if_any]) > 1:
         raise typer.BadParameter("give one of --from-savepoint, --resume and --resume-if-any")
+    if local and address is not None:
+        raise typer.BadParameter("a local job uses no cluster; leave out --address, or --local")
     options: Mapping[str, Any] = {
         "execution.state-recovery.path": savepoint,
         "execution.state-recovery.ignore-unclaimed-state": allow_non_restored or None,

@@ -365,6 +365,17 @@ def open_blobs(url: str) -> BlobStore:
     return RetryingBlobs(ObjectBlobs(address))
 
 
+def is_local_file(url: str) -> bool:
+    """Whether a URL, as `BlobStore.url` has it, is of a file of a file system and not of a folder.
+
+    Example:
+        >>> is_local_file("s3://bucket/folder")
+        False
+    """
+    parts = urlsplit(url)
+    return parts.scheme == "file" and os.path.isfile(unquote(parts.path))
+
+
 def routed(blobs: BlobStore, overrides: Iterable[tuple[str, str]], job_id: str, open_blobs: OpenBlobs) -> BlobStore:
     """The job's folder with the storages of single operators.
 

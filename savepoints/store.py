@@ -60,6 +60,7 @@ from penstock.savepoints.storage import (
     RetryingBlobs,
     RetryPolicy,
     check_writable,
+    is_local_file,
     open_blobs,
     routed,
 )
@@ -400,7 +401,7 @@ def find_manifest(url: str, open_blobs: OpenBlobs = open_blobs) -> FoundCheckpoi
         return _found_in(folder, open_blobs)
     if any(manifest_number(path) is not None for path in paths):
         return FoundCheckpoint(folder.url, _newest_counted(folder))
-    raise NoCheckpointError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(paths)}")
+    raise NoCheckpointError(f"{folder.url} is no checkpoint or savepoint: {_what_is_there(folder.url, paths)}")
 
 
 def files_of(found: FoundCheckpoint, open_blobs: OpenBlobs, storage: Sequence[str] = ()) -> BlobStore:
@@ -443,12 +444,14 @@ def _found_in(folder: BlobStore, open_blobs: OpenBlobs) -> FoundCheckpoint:
     return FoundCheckpoint(home.url, checkpoint)
 
 
-def _what_is_there(paths: Sequence[str]) -> str:
+def _what_is_there(url: str, paths: Sequence[str]) -> str:
     manifests = [path.split("/")[0] for path in paths if path.endswith(f"/{MANIFEST}")]
     if manifests:
         return f"name one of the folders in it, {_some(manifests)}"
     if any(used_number(path) is not None for path in paths):
         return f"it has files of state, but no {MANIFEST}: it was not completed, or the file is lost"
+    if is_local_file(url):
+        return "it is a file; name the folder of a checkpoint or savepoint"
     return f"it holds {_some(path.split('/')[0] for path in paths)}" if paths else "it is missing or empty"
 
 

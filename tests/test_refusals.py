@@ -211,6 +211,7 @@ WRITTEN: list[tuple[Callable[[DataStream], Any], type[Exception], str]] = [
     (lambda s: s.get_side_output("late"), GraphError, "OutputTag"),
     (lambda s: ValueStateDescriptor("x"), ConfigurationError, "type"),
     (lambda s: s.aggregate(n=ps.count()), AttributeError, r"no keys; call key_by\(...\) first"),
+    (lambda s: s.match(None), AttributeError, r"no keys; call key_by\(...\) first"),
     (lambda s: s.key_by("k").map(len), AttributeError, "call it before key_by"),
     (lambda s: s.key_by("k").window(tumbling("1s")).collect(), AttributeError, "what is computed for each window"),
     (lambda s: s.sum("x"), AttributeError, r"key_by\(...\), group_by\(...\) or window_all\(...\) first"),

@@ -124,7 +124,7 @@ class PostgresSource(Source):
         self, connection: Postgres, column: str, breakers: Sequence[str] | None, bounds: Sequence[str | None]
     ) -> tuple[pa.Schema, _Order]:
         known: Mapping[str, Column] = {} if self._is_query else read_table(connection, self._rows).columns
-        schema, types = query_schema(connection, self._all(), f"{_WHERE}: {self._shown}")
+        schema, types = self._columns(connection)
         if breakers is None:
             breakers = self._find_tie_breakers(connection, column)
         names = (column, *breakers)
@@ -142,6 +142,17 @@ class PostgresSource(Source):
         order = _Order(names, tuple(types[name] for name in names), nullable)
         self._check_ascending(connection, order, [bound for bound in bounds if bound is not None])
         return schema, order
+
+    def _columns(self, connection: Postgres) -> tuple[pa.Schema, dict[str, str]]:
+        from psycopg.errors import SyntaxError as QuerySyntaxError
+
+        try:
+            return query_schema(connection, self._all(), f"{_WHERE}: {self._shown}")
+        except QuerySyntaxError as error:
+            raise ConfigurationError(
+                f"{_WHERE}: the query: {error_line(error)}; a text with a blank is taken for a query; "
+                "to read a table whose name has one, quote it in a query"
+            ) from None
 
     def _check_ascending(self, connection: Postgres, order: _Order, bounds: Sequence[str]) -> None:
         """Refuse ranges that overlap; the server compares, by the rules of the column's texts."""

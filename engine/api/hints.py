@@ -17,7 +17,9 @@ _COMPUTE_FIRST: Final = "say first what is computed for each window: aggregate(.
 
 STREAM_HINTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(_AGGREGATES, "call key_by(...), group_by(...) or window_all(...) first, and then aggregate(...)"),
-    **dict.fromkeys(("aggregate", "reduce", "window_join", "interval_join", "temporal_join", "co_group"), _KEYS_FIRST),
+    **dict.fromkeys(
+        ("aggregate", "reduce", "match", "window_join", "interval_join", "temporal_join", "co_group"), _KEYS_FIRST
+    ),
     **dict.fromkeys(("order_by", "orderBy", "sort_by"), "it is sort(...) here"),
     "sort_partition": "sort(...) sorts all rows; for those of each subtask use process(...) or map_batches(...)",
     "groupBy": "it is group_by(...) here",

@@ -384,7 +384,7 @@ class KeyedStream(KeyedVerbs[DataStream]):
         if not isinstance(other, KeyedStream):
             raise GraphError(
                 "connect: takes a stream with keys, as this one has, or a broadcast stream, not "
-                f"{type(other).__name__}; call key_by on both"
+                f"{type(other).__name__}; call key_by on both, or broadcast(MapStateDescriptor(...)) on the other"
             )
         return ConnectedStreams(self._stream, other._stream, (self._keys, other._keys))
 

@@ -419,3 +419,9 @@ def test_ctrl_c_says_what_stays_of_the_job(
     assert done.code == 130
     left = f"its newest checkpoint stays, {taken[0]}; resume with --resume" if kept else "its checkpoints went with it"
     assert f"job endless was cancelled (Ctrl-C): {left}" in done.err
+
+
+def test_a_local_run_takes_no_cluster(penstock: Penstock, words: Path) -> None:
+    done = penstock("run", "--local", "--address", "10.0.0.7:6379", "words.py:flow")
+    assert done.code == 2
+    assert "a local job uses no cluster; leave out --address, or --local" in " ".join(done.err.replace("│", "").split())

@@ -334,6 +334,10 @@ def test_users_are_told_what_is_there_instead(local: FolderJobStore, tmp_path: P
     for path in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(RestoreError, match="is no checkpoint or savepoint: it is missing or empty"):
             find_checkpoint(str(path))
+    (tmp_path / "a file").write_text("")
+    with pytest.raises(RestoreError, match="it is a file; name the folder of a checkpoint or savepoint"):
+        find_checkpoint(str(tmp_path / "a file"))
+    (tmp_path / "a file").unlink()
     local.claim()
     local.complete(1, small(open_blobs(local.url), 1))
     with pytest.raises(RestoreError, match=rf"name one of the folders in it, {JOB}"):

@@ -12,7 +12,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.functions import CoProcessFunction, KeyedCoProcessFunction
 from penstock.engine.operators.base import Collector, Operator, SchemaOrUnknown
 from penstock.engine.operators.functions.function_operator import FunctionOperator, rows_and_keys
-from penstock.engine.operators.functions.user_functions import check_function, refuse_keyed
+from penstock.engine.operators.functions.user_functions import check_function, refuse_broadcast, refuse_keyed
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits
 from penstock.engine.texts import function_name
 
@@ -43,6 +43,7 @@ class CoProcessSpec(OperatorSpec):
     timed: bool = False
 
     def __post_init__(self) -> None:
+        refuse_broadcast("process", self.function)
         if self.keys[0]:
             remedy = "streams with keys take a KeyedCoProcessFunction"
             check_function("process", self.function, KeyedCoProcessFunction, _METHODS, remedy)

@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from penstock.engine.errors import GraphError, SerializationError
-from penstock.engine.functions import KeyedBroadcastProcessFunction, KeyedCoProcessFunction, KeyedProcessFunction
+from penstock.engine.functions import (
+    BroadcastProcessFunction,
+    KeyedBroadcastProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+)
 from penstock.engine.operators.base import USER_FAILURES, OperatorContext
 
 _NO_ON_TIMER: Final = (
@@ -74,6 +79,20 @@ def implements_on_timer(given: object) -> bool:
     """Whether a function object (or class) says itself what to do when a timer fires."""
     method = getattr(given, "on_timer", None)
     return method is not None and getattr(method, "__func__", method) not in _NO_ON_TIMER
+
+
+def refuse_broadcast(verb: str, given: object) -> None:
+    """Make sure that a function of two streams, neither of which is broadcast, needs no broadcast stream.
+
+    Raises:
+        GraphError: it does.
+    """
+    function = given if inspect.isclass(given) else type(given)
+    if issubclass(function, BroadcastProcessFunction):
+        raise GraphError(
+            f"{verb}: {function.__name__} takes a stream and a broadcast stream, and the other stream is not "
+            "broadcast; give connect(other.broadcast(MapStateDescriptor(...)))"
+        )
 
 
 def refuse_keyed(verb: str, given: object, kind: type) -> None:

@@ -232,6 +232,8 @@ def test_source_arguments_that_do_not_fit_the_table(database: Database) -> None:
         PostgresSource(database.dsn, f"SELECT k FROM {table}", column="k")
     with pytest.raises(ConfigurationError, match='column "y" does not exist'):
         PostgresSource(database.dsn, f"SELECT y FROM {table}", column="k")
+    with pytest.raises(ConfigurationError, match=r"syntax error .*a text with a blank is taken for a query"):
+        PostgresSource(database.dsn, "my table", column="k")
     with pytest.raises(ConfigurationError, match="no column 'kk'"):
         PostgresLookup(database.dsn, table, keys="k", columns=["kk"])
     with pytest.raises(ConfigurationError, match="no column 'k', or it is not among columns"):

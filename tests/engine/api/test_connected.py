@@ -305,7 +305,7 @@ def test_what_cannot_be_connected_is_an_error_with_a_remedy() -> None:
     cases: list[tuple[Any, str]] = [
         (lambda: stream.connect(other.from_collection([{"n": 1}])), "different programs"),
         (lambda: stream.connect(keyed), "without keys.*not KeyedStream.*key_by"),
-        (lambda: keyed.connect(stream), "call key_by on both"),
+        (lambda: keyed.connect(stream), r"call key_by on both, or broadcast\(MapStateDescriptor"),
         (lambda: stream.connect(None), "not NoneType"),
         (lambda: keyed.connect(stream.key_by("k", "t")), "give both as many"),
         (
@@ -319,6 +319,8 @@ def test_what_cannot_be_connected_is_an_error_with_a_remedy() -> None:
         (lambda: keyed.connect(keyed).process(_Co), "takes a KeyedCoProcessFunction"),
         (lambda: stream.connect(rules).process(OverByKey), "OverByKey is a KeyedBroadcastProcessFunction"),
         (lambda: keyed.connect(rules).process(Over), "takes a KeyedBroadcastProcessFunction"),
+        (lambda: stream.connect(stream).process(Over), r"Over takes .* give connect\(other.broadcast\(MapState"),
+        (lambda: keyed.connect(keyed).process(OverByKey()), r"OverByKey takes .* give connect\(other.broadcast"),
         (lambda: stream.connect(stream).map(len, None), "a function of a row .* for each of the two"),
         (lambda: stream.broadcast("limits"), "takes MapStateDescriptors, not 'limits'"),
         (lambda: stream.broadcast(LIMITS, LIMITS), "two descriptors have one name"),
