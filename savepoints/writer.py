@@ -317,8 +317,10 @@ class CheckpointWriter:
 def _keys_apart(history: TableHistory, base: TableHandle, delta: Delta, rows: pa.Table) -> _KeysApart | None:
     """How keys that may stay, as they are those of the time before, come into a file by themselves; None: not."""
     (known, file), names = history.keys, [KEY_GROUP, *delta.table.identity]
-    is_large = rows.num_columns > len(names) and rows.select(names).nbytes >= _APART_BYTES
-    if known is not delta.keys or not is_large:
+    if known is not delta.keys or rows.select(names).nbytes < _APART_BYTES:
+        return None
+    if 8 * rows.drop_columns(names).nbytes < rows.num_rows:
+        # A file of rows without a bit each, as of nulls alone, is taken for a damaged one.
         return None
     # What another checkpoint than the base refers to may be gone.
     return _KeysApart(names, file if file in [segment.keys for segment in base.segments[:1]] else None)

@@ -23,7 +23,7 @@ from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.savepoints import history
 from penstock.savepoints import writer as writer_module
 from penstock.savepoints.restore import load_task, plan_failover, plan_restore
-from penstock.savepoints.segments import decode_table, read_file
+from penstock.savepoints.segments import decode_table, read_file, read_segment
 from penstock.savepoints.writer import CheckpointWriter
 from tests.draws import drawn
 from tests.savepoints.subtasks import (
@@ -328,6 +328,17 @@ def test_changes_behind_keys_by_themselves_are_merged_with_all_columns() -> None
             if handle.operators[0].tables[STATE].segments[0].keys is None:
                 return
     pytest.fail("they were not merged")
+
+
+def test_keys_of_rows_without_values_are_beside_them() -> None:
+    storage, keys = Storage(), object()
+    chain = Chain(storage)
+    rows = keyed_rows(_entries(range(5000), "a")).select([KEY_GROUP, "k"]).append_column("value", pa.nulls(5000))
+    with mock.patch.object(writer_module, "_APART_BYTES", 1):
+        for _ in range(2):
+            handle = chain.take(keyed_capture(rows, keys=keys))
+    (segment,) = handle.operators[0].tables[STATE].segments
+    assert read_segment(storage.open(ROOT), segment).num_rows == 5000
 
 
 def test_few_keys_have_no_file_by_themselves() -> None:
