@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from penstock.engine.changelog import WITH_BEFORE_IMAGES
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.operators.base import Collector, Operator
@@ -25,13 +28,15 @@ class ColumnTimesSpec(OperatorSpec):
     Args:
         place: of the column, a timestamp.
         delay_ms: by which watermarks are held back, in milliseconds.
+        drops_null: whether rows without that time are left out; else they keep the event time that they have.
     """
 
     place: int
     delay_ms: int
+    drops_null: bool
 
     def create(self) -> Operator:
-        return ColumnTimes(self.place, self.delay_ms)
+        return ColumnTimes(self)
 
     def describe(self) -> str:
         return "times of a column"
@@ -42,19 +47,24 @@ class ColumnTimesSpec(OperatorSpec):
 
 
 class ColumnTimes(Operator):
-    """Keeps nothing; a row without a time is in no window, and is left out."""
+    """Keeps nothing."""
 
-    def __init__(self, place: int, delay_ms: int) -> None:
-        self._place = place
-        self._delay_ms = delay_ms
+    def __init__(self, spec: ColumnTimesSpec) -> None:
+        self._place = spec.place
+        self._delay_ms = spec.delay_ms
+        self._drops_null = spec.drops_null
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        times = batch.data.column(self._place)
-        if times.null_count:
-            batch = batch.filter(times.is_valid())
-            times = times.drop_null()
-        if batch.num_rows:
-            out.collect(Batch(batch.data, event_times(times), batch.kinds))
+        shown = batch.data.column(self._place)
+        if shown.null_count and self._drops_null:
+            batch, shown = batch.filter(shown.is_valid()), shown.drop_null()
+        if not batch.num_rows:
+            return
+        times = event_times(shown.fill_null(pa.scalar(0, shown.type)))
+        if shown.null_count:
+            assert batch.timestamps is not None, "rows that are only inserted have event time"
+            times = pc.if_else(shown.is_valid(), times, batch.timestamps)
+        out.collect(Batch(batch.data, times, batch.kinds))
 
     def on_watermark(self, watermark: Watermark, out: Collector) -> Watermark | None:
         if watermark.timestamp >= MAX_TIMESTAMP:

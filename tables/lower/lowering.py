@@ -46,7 +46,10 @@ def _filter(lowering: Lowering, node: p.Filter) -> DataStream:
 
 def _event_time(lowering: Lowering, node: p.EventTime) -> DataStream:
     stream = lowering.stream(node.input)
-    return stream._add(ColumnTimesSpec(node.column, node.delay_ms), stream.schema, timed=True)
+    if not node.drops_null and changelog_mode(node.input) != p.INSERT_ONLY:
+        # Results that change have no event time, and nothing goes by it.
+        return stream
+    return stream._add(ColumnTimesSpec(node.column, node.delay_ms, node.drops_null), stream.schema, timed=True)
 
 
 def _union(lowering: Lowering, node: p.Union) -> DataStream:

@@ -51,7 +51,7 @@ def lower_window_table(lowering: Lowering, node: p.WindowTable) -> DataStream:
     """Rows with their windows."""
     stream, spec = _in_event_time(lowering.stream(node.input), node.window)
     if node.window.time is TimeAttribute.ROWTIME and not _has_times(node.input):
-        stream = stream._add(ColumnTimesSpec(node.time_column, 0), stream.schema, timed=True)
+        stream = stream._add(ColumnTimesSpec(node.time_column, 0, drops_null=True), stream.schema, timed=True)
     schema = schema_of(node.columns)
     if spec.kind is WindowKind.SESSION:
         width = len(node.input.columns)

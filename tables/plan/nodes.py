@@ -130,11 +130,13 @@ class EventTime:
     Args:
         column: of event time; the rows may go by the time of another one.
         delay_ms: how far behind the input's event time they may be, in milliseconds: watermarks are held back by it.
+        drops_null: whether rows without that time are left out; else they keep the event time that they have.
     """
 
     input: PlanNode
     column: int
     delay_ms: int = 0
+    drops_null: bool = False
 
     @property
     def columns(self) -> Columns:

@@ -66,12 +66,30 @@ def chosen(node: p.PlanNode, column: int) -> p.PlanNode:
     return p.EventTime(node, column) if several else node
 
 
-def timed(node: p.PlanNode, column: int) -> p.PlanNode:
-    """The node's rows with the times of a column of event time as theirs, where they go by others."""
+def timed(node: p.PlanNode, column: int, drops_null: bool = False) -> p.PlanNode:
+    """The node's rows with the times of a column of event time as theirs, where they go by others.
+
+    Args:
+        node: gives the rows.
+        column: a place among its columns.
+        drops_null: whether rows that have no such time, as of an outer join, are left out.
+    """
     if isinstance(node, p.EventTime) or not is_event_time(node, column):
         return node
     delay_ms = behind_ms(node, column)
-    return p.EventTime(node, column, delay_ms) if delay_ms else node
+    is_needed = delay_ms or (drops_null and may_lack(node, column))
+    return p.EventTime(node, column, delay_ms, drops_null) if is_needed else node
+
+
+def may_lack(node: p.PlanNode, column: int) -> bool:
+    """Whether rows may have no value in a column of event time, as an outer join below gives rows of one side alone."""
+    if isinstance(node, p.EventTime) and node.drops_null and node.column == column:
+        return False
+    if isinstance(node, p.Join | p.IntervalJoin | p.TemporalJoin):
+        alone = p.JoinKind.RIGHT if column < len(node.left.columns) else p.JoinKind.LEFT
+        if node.kind in (alone, p.JoinKind.FULL):
+            return True
+    return any(may_lack(*one) for one in _carried_from(node, column))
 
 
 def behind_ms(node: p.PlanNode, column: int) -> int:

@@ -109,6 +109,45 @@ def test_a_join_of_a_join_has_the_pairs_that_its_condition_is_true_of(column: st
     )
 
 
+ALONE = "a LEFT JOIN b ON a.k = b.k AND "
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id, w, bts FROM j",
+        "SELECT id, w, bts FROM j ORDER BY bts",
+        "SELECT id, w, bts, COUNT(*) OVER (ORDER BY bts) AS n FROM j",
+        "SELECT id, w, bts FROM j WHERE bts IS NOT NULL OR id >= 0",
+    ],
+)
+def test_rows_without_the_time_are_there(query: str) -> None:
+    left, right = streams(11, 20)
+    made = joined("LEFT", left, right, -2, 3)
+    assert None in (row["bts"] for row in made)
+    given = asked(left, right, ALONE + between(-2, 3), query)
+    assert Counter((row["id"], row["w"]) for row in given) == Counter((row["id"], row["w"]) for row in made)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2, 3), (0, 0)])
+def test_rows_without_the_time_are_in_no_window_and_meet_none(low: int, high: int) -> None:
+    left, right = streams(11, 30)
+    made = joined("LEFT", left, right, low, high)
+    windows = "TABLE(TUMBLE(TABLE j, DESCRIPTOR(bts), INTERVAL '10' MINUTE))"
+    rows = asked(left, right, ALONE + between(low, high), f"SELECT id, w FROM {windows}")
+    assert Counter((row["id"], row["w"]) for row in rows) == Counter(
+        (row["id"], row["w"]) for row in made if row["bts"] is not None
+    )
+    again = f"j LEFT JOIN b ON j.id = b.w AND {between(-9, 9, left='j.bts')}"
+    given = asked(left, right, ALONE + between(low, high), f"SELECT j.id, j.w, b.w AS other FROM {again}")
+    met = {
+        (b["w"], one["bts"]) for b in right for one in made if one["bts"] and abs(b["ts"] - one["bts"]) <= 9 * MINUTE
+    }
+    assert Counter((row["id"], row["w"], row["other"]) for row in given) == Counter(
+        (one["id"], one["w"], one["id"] if (one["id"], one["bts"]) in met else None) for one in made
+    )
+
+
 def test_patterns_and_versions_go_by_their_column() -> None:
     start = datetime(2024, 1, 1)
     left = [{"id": i, "k": "x", "ts": start + 2 * i * MINUTE} for i in range(4)]

@@ -28,7 +28,8 @@ def event_times(node: PlanNode) -> PlanNode:
         case EventTime():
             return timed(_checked(node.input, node.column), node.column)
         case WindowTable() if node.window.time is TimeAttribute.ROWTIME:
-            return _over(node, node.time_column)
+            # What has no time is in no window.
+            return _over(node, node.time_column, drops_null=True)
         case OverAggregate() | TopN() | Sort() if node.order and is_event_time(node.input, node.order[0].column):
             return _over(node, node.order[0].column)
         case MatchRecognize() if node.time is TimeAttribute.ROWTIME:
@@ -46,8 +47,10 @@ def timed_result(node: PlanNode) -> PlanNode:
     return timed(node, places[0]) if len(places) == 1 else node
 
 
-def _over(node: WindowTable | OverAggregate | TopN | Sort | MatchRecognize, column: int) -> PlanNode:
-    below = timed(_checked(node.input, column), column)
+def _over(
+    node: WindowTable | OverAggregate | TopN | Sort | MatchRecognize, column: int, drops_null: bool = False
+) -> PlanNode:
+    below = timed(_checked(node.input, column), column, drops_null)
     return node if below is node.input else replace(node, input=below)
 
 

@@ -5,10 +5,11 @@ Its state is bounded: rows go when the watermark has passed all that could meet 
 
 from __future__ import annotations
 
+from penstock.tables.building import call
 from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
-from penstock.tables.plan.time_columns import is_event_time, timed
+from penstock.tables.plan.time_columns import is_event_time, may_lack, timed
 from penstock.tables.types import Kind, may_be_key
 
 _Bound = tuple[int | None, int | None]
@@ -54,8 +55,12 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
         return None
     time = times.pop() or TimeAttribute.ROWTIME
     sides = (join.left, min(read)), (join.right, max(read) - width)
-    if time is TimeAttribute.ROWTIME and not all(is_event_time(*side) for side in sides):
-        return None
+    if time is TimeAttribute.ROWTIME:
+        if not all(is_event_time(*side) for side in sides):
+            return None
+        # Rows without that time go by another one, by which they would meet some.
+        lacking = [place for place, side in zip(sorted(read), sides, strict=True) if may_lack(*side)]
+        others += [call("IS_NOT_NULL", InputColumn(columns[place].type, place)) for place in lacking]
     left, right = (timed(*side) for side in sides)
     return IntervalJoin(join.kind, left, right, keys, lower, upper, conjunction(others), join.columns, time)
 
