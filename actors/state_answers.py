@@ -151,6 +151,8 @@ class StateAnswers:
         self._ended = False
         self._layouts: dict[tuple[str, str], Layout] = {}
         self._waiting: deque[_Asked] = deque()
+        self._is_called = False
+        """Whether the thread is to come for what waits: set behind a question, and cleared before it looks for any."""
         self._under_way: dict[bool, set[_Asked]] = {False: set(), True: set()}
 
     def ask(self, uid: str, state: str, question: Question, answered: Answered) -> None:
@@ -168,8 +170,9 @@ class StateAnswers:
         else:
             under_way.add(asked)
             self._waiting.append(asked)
-            if len(self._waiting) == 1:
-                # Where others wait, the thread comes for them, and takes all.
+            if not self._is_called:
+                # Else the thread has yet to come for others, and takes all.
+                self._is_called = True
                 self._command(self._answer_waiting)
 
     def end(self) -> None:
@@ -183,6 +186,7 @@ class StateAnswers:
 
     def _answer_waiting(self) -> None:
         """By the thread of the task, between two steps; it may find that all has been answered."""
+        self._is_called = False
         together: dict[Any, list[_Asked]] = {}
         while self._waiting:
             asked = self._waiting.popleft()

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -137,6 +138,28 @@ def test_an_error_is_the_answer_to_each_and_the_end_of_the_subtask_to_those_that
     subtask.answers.end()
     subtask.ask("count", Question(users("user 1")), given)
     assert [type(one) for one in given] == [StateNotReadyError] * 2
+
+
+class _Overtaken(deque[Any]):
+    """Questions that wait, to which another thread adds one while the first is added."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def append(self, question: Any) -> None:
+        super().append(question)
+        if (meanwhile := self.meanwhile) is not None:
+            self.meanwhile = None
+            meanwhile()
+
+
+def test_questions_that_come_at_once_are_both_answered(loop: asyncio.AbstractEventLoop) -> None:
+    subtask, given = Subtask("process", loop), list[StateAnswer]()
+    overtaken = subtask.answers._waiting = _Overtaken()
+    overtaken.meanwhile = lambda: subtask.ask("count", Question(users("user 3")), given)
+    subtask.ask("count", Question(users("user 7")), given)
+    subtask.work()
+    assert len(given) == 2
+    assert None not in given
 
 
 def test_what_is_too_much_together_is_given_to_each_alone(
