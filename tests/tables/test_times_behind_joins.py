@@ -171,6 +171,19 @@ def test_patterns_and_versions_go_by_their_column() -> None:
     assert {(row["id"], row["w"]) for row in versions} == {(0, None), (1, 0), (2, 1), (3, 2)}
 
 
+def test_what_goes_by_a_second_column_behind_what_does_goes_by_it_too() -> None:
+    left, right = streams(8, 30)
+    made = joined("INNER", left, right, 0, 5)
+    pattern = (
+        "SELECT * FROM o MATCH_RECOGNIZE (ORDER BY ats, w MEASURES X.ats AS at "
+        "AFTER MATCH SKIP TO NEXT ROW PATTERN (X) DEFINE X AS TRUE) AS m"
+    )
+    near = f"a JOIN b ON a.k = b.k AND {between(0, 5)}"
+    numbered = "o AS SELECT bts, ats, id, w, COUNT(*) OVER (ORDER BY ats) AS n FROM j"
+    found = [row["at"] for row in asked(left, right, near, pattern, numbered)]
+    assert found == sorted(row["ats"] for row in made)
+
+
 def test_behind_a_join_of_rows_of_any_times_nothing_goes_by_time() -> None:
     left, right = streams(5, 10)
     pairs = [(a, b) for a in left for b in right if a["k"] == b["k"]]

@@ -19,14 +19,17 @@ from penstock.tables.plan.nodes import (
     TopN,
     WindowTable,
 )
-from penstock.tables.plan.time_columns import is_event_time, timed
+from penstock.tables.plan.time_columns import behind_ms, is_event_time, timed
 
 
 def event_times(node: PlanNode) -> PlanNode:
     """The rule. It stands behind that of interval joins, and before those that leave unread columns out."""
     match node:
         case EventTime():
-            return timed(_checked(node.input, node.column), node.column)
+            below = timed(_checked(node.input, node.column), node.column)
+            # What is above would go by the first column of event time.
+            is_needed = below is node.input and behind_ms(below, _place(below))
+            return node if is_needed else below
         case WindowTable() if node.window.time is TimeAttribute.ROWTIME:
             # What has no time is in no window.
             return _over(node, node.time_column, drops_null=True)
