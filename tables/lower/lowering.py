@@ -35,6 +35,9 @@ from penstock.tables.lower.windows import lower_window_aggregate, lower_window_t
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
 
+_MILLIS: Final = 3
+"""Digits of seconds."""
+
 
 def _values(lowering: Lowering, node: p.Values) -> DataStream:
     return lowering.from_rows(literal_rows(node, lowering.zone))
@@ -137,12 +140,14 @@ def _sorted(lowering: Lowering, stream: DataStream, node: p.Sort) -> DataStream:
 
 def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
     """The rows in the order of time, and of other columns among rows of one time."""
+    time = node.columns[node.order[0].column]
+    # Event time is in milliseconds: finer times order the rows of one.
     order = tuple(
         Order(node.columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
-        for key in node.order[1:]
+        for key in (node.order if time.type.precision > _MILLIS else node.order[1:])
     )
     schema = schema_of(node.columns)
-    if node.columns[node.order[0].column].time is p.TimeAttribute.PROCTIME:
+    if time.time is p.TimeAttribute.PROCTIME:
         together = stream._partition(Global())
         return together._add(ClockSortSpec(order), schema) if order else together
     return add_changelog(TimeSortSpec(schema, order), schema, stream, timed=True)

@@ -87,3 +87,47 @@ def test_a_column_that_does_not_hold_the_event_time_is_refused(changed: str) -> 
             stream = stream.select("id", "k").key_by("k").interval_join(other, lower="-5m", upper="0m")
     with pytest.raises(JobFailedError, match=r"the rowtime 'at' is .* in a row whose event time is 2024"):
         asked(env, stream, "at", f"SELECT * FROM {TENS.format('at')}")
+
+
+FINE = [timedelta(microseconds=us) for us in (100, 900, 1000, 1500, 1999, 2000, 3100)]
+
+
+def fine() -> StreamEnvironment:
+    env = ps.StreamEnvironment(runtime="local")
+    for name, order in (("a", (4, 1, 0, 3, 2, 6, 5)), ("b", (0, 6, 2, 5, 1, 4, 3))):
+        rows = [{"k": "x", "id": i, "ts": START + FINE[i]} for i in order]
+        stream = env.from_collection(rows).assign_timestamps("ts", WatermarkStrategy.for_bounded_out_of_orderness("1s"))
+        env.tables.create_temporary_view(name, stream, rowtime="ts")
+    return env
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+@pytest.mark.parametrize("least", [">", ">="])
+def test_interval_joins_compare_times_that_are_finer_than_milliseconds(kind: str, least: str) -> None:
+    near = f"b.ts {least} a.ts AND b.ts < a.ts + INTERVAL '0.001' SECOND"
+    query = f"SELECT a.id, b.id AS other FROM a {kind} b ON a.k = b.k AND {near}"
+    plan = "\n".join(row["plan"] for row in fine().sql(f"EXPLAIN {query}").collect())
+    assert "IntervalJoin" in plan
+    found = [(row["id"], row["other"]) for row in fine().sql(query).collect()]
+    millisecond = timedelta(milliseconds=1)
+    places = range(len(FINE))
+    met = {i: [j for j in places if FINE[i] <= FINE[j] < FINE[i] + millisecond] for i in places}
+    if least == ">":
+        met = {i: [j for j in others if j != i] for i, others in met.items()}
+    alone = [(i, None) for i, others in met.items() if not others and kind == "LEFT JOIN"]
+    assert sorted(found, key=str) == sorted([*((i, j) for i, others in met.items() for j in others), *alone], key=str)
+
+
+def test_rows_of_one_millisecond_are_sorted_by_finer_times() -> None:
+    assert [row["id"] for row in fine().sql("SELECT id FROM a ORDER BY ts").collect()] == sorted(range(len(FINE)))
+
+
+def test_a_time_of_milliseconds_bounds_a_finer_one() -> None:
+    windows = "TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' SECOND))"
+    ends = f"SELECT window_time AS ts, COUNT(*) AS n FROM {windows} GROUP BY window_start, window_end, window_time"
+    env = fine()
+    env.sql(f"CREATE VIEW e AS SELECT CAST('x' AS STRING) AS k, ts, n FROM ({ends})")
+    near = "e.k = b.k AND b.ts BETWEEN e.ts - INTERVAL '1' SECOND AND e.ts"
+    assert sorted(row["id"] for row in env.sql(f"SELECT b.id FROM e JOIN b ON {near}").collect()) == [*range(len(FINE))]
+    plan = "\n".join(row["plan"] for row in env.sql(f"EXPLAIN SELECT b.id FROM e JOIN b ON {near}").collect())
+    assert "IntervalJoin" in plan

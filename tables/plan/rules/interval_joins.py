@@ -1,18 +1,31 @@
 """A join by equal keys whose condition bounds the distance of both sides' event times is an interval join.
 
-Its state is bounded: rows go when the watermark has passed all that could meet them.
+Its state is bounded: rows go when the watermark has passed all that could meet them. Event time is in milliseconds; of
+finer times the bounds say which rows may meet, and the condition then says which do.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from penstock.tables.building import call
-from penstock.tables.expressions import Constant, Expression, FunctionCall, InputColumn, columns_in, conjuncts
+from penstock.tables.expressions import (
+    Constant,
+    Conversion,
+    Expression,
+    FunctionCall,
+    InputColumn,
+    columns_in,
+    conjuncts,
+)
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
 from penstock.tables.plan.time_columns import is_event_time, may_lack, timed
-from penstock.tables.types import Kind, may_be_key
+from penstock.tables.types import TIMESTAMPS, Kind, SqlType, may_be_key
 
 _Bound = tuple[int | None, int | None]
+_MILLIS: Final = 3
+"""Digits of seconds."""
 
 
 def interval_joins(node: PlanNode) -> PlanNode:
@@ -30,7 +43,7 @@ def _conditions(join: Join) -> list[Expression]:
     return [] if join.condition is None else conjuncts(join.condition)
 
 
-def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
+def _interval(join: Join, conditions: list[Expression]) -> PlanNode | None:
     width = len(join.left.columns)
     columns = (*join.left.columns, *join.right.columns)
     compared = [test for test in conditions if all(may_be_key(columns[place].type) for place in columns_in(test))]
@@ -38,12 +51,14 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
     rest += [test for test in conditions if test not in compared]
     lower: int | None = None
     upper: int | None = None
-    others = []
+    others, finer = [], []
     for condition in rest:
         bound = _bound(condition, columns, width)
         if bound is None:
             others.append(condition)
             continue
+        if not _is_in_millis(condition, columns):
+            finer.append(condition)
         low, high = bound
         lower = low if lower is None or (low is not None and low > lower) else lower
         upper = high if upper is None or (high is not None and high < upper) else upper
@@ -62,7 +77,16 @@ def _interval(join: Join, conditions: list[Expression]) -> IntervalJoin | None:
         lacking = [place for place, side in zip(sorted(read), sides, strict=True) if may_lack(*side)]
         others += [call("IS_NOT_NULL", InputColumn(columns[place].type, place)) for place in lacking]
     left, right = (timed(*side) for side in sides)
-    return IntervalJoin(join.kind, left, right, keys, lower, upper, conjunction(others), join.columns, time)
+    if join.kind is not JoinKind.INNER:
+        others, finer = [*others, *finer], []
+    near = IntervalJoin(join.kind, left, right, keys, lower, upper, conjunction(others), join.columns, time)
+    still = conjunction(finer)
+    return near if still is None else Filter(near, still)
+
+
+def _is_in_millis(condition: Expression, columns: Columns) -> bool:
+    """Whether the times that a condition compares have no fractions of milliseconds."""
+    return all(columns[place].type.precision <= _MILLIS for place in columns_in(condition))
 
 
 def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None:
@@ -80,15 +104,17 @@ def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None
         distance = one[1] - other[1]
     else:
         distance = other[1] - one[1]
+    # Two times that differ by less than a millisecond may be in the same one.
+    least = 1 if _is_in_millis(condition, columns) else 0
     match name:
         case "=":
             return distance, distance
         case "<":
-            return None, distance - 1
+            return None, distance - least
         case "<=":
             return None, distance
         case ">":
-            return distance + 1, None
+            return distance + least, None
     return distance, None
 
 
@@ -97,6 +123,8 @@ def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] |
     if isinstance(expression, InputColumn):
         is_time = columns[expression.index].time in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME)
         return (expression.index, 0) if is_time else None
+    if isinstance(expression, Conversion) and _is_finer(expression.type, expression.operand.type):
+        return _shifted_time(expression.operand, columns)
     if not isinstance(expression, FunctionCall) or expression.name not in ("PLUS_INTERVAL", "MINUS_INTERVAL"):
         return None
     time, amount = expression.arguments
@@ -107,3 +135,8 @@ def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] |
     if not isinstance(amount, Constant) or not isinstance(amount.value, int):
         return None
     return below[0], below[1] + (amount.value if expression.name == "PLUS_INTERVAL" else -amount.value)
+
+
+def _is_finer(one: SqlType, other: SqlType) -> bool:
+    """Whether a type has all times of another."""
+    return one.kind is other.kind and one.kind in TIMESTAMPS and one.precision >= other.precision

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from penstock.engine.errors import GraphError
 from penstock.tables.expressions import Expression, InputColumn, columns_in, on_columns
 from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.nodes import (
@@ -58,7 +59,7 @@ def window_aggregates(node: PlanNode) -> PlanNode:
     times = {node.input.columns[key].time for key in node.keys}
     if not {TimeAttribute.WINDOW_START, TimeAttribute.WINDOW_END} <= times:
         return node
-    if changelog_mode(node.input) != INSERT_ONLY or not all(map(_has_partials, node.calls)):
+    if not _comes_once(node.input) or not all(map(_has_partials, node.calls)):
         return node
     if not all(may_be_key(node.input.columns[key].type) for key in node.keys):
         return node
@@ -87,6 +88,14 @@ def window_aggregates(node: PlanNode) -> PlanNode:
     results += [f"call {place}" for place in range(len(calls))]
     own = tuple(places[key] for key in keys)
     return WindowAggregate(opened.node, opened.table.window, own, calls, tuple(results), node.columns)
+
+
+def _comes_once(node: PlanNode) -> bool:
+    """Whether rows are known to be only inserted, also where some below are not known yet to come within windows."""
+    try:
+        return changelog_mode(node) == INSERT_ONLY
+    except GraphError:
+        return False
 
 
 def _has_partials(call: AggregateCall) -> bool:
