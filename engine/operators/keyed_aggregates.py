@@ -53,7 +53,8 @@ class KeyedAccumulators:
         self._held = HeldAccumulators(self._aggregation, self._timed)
         self._saved: pa.Schema | None = None
         self._changed = ChangedSlots()
-        self._every: tuple[int, Callable[[], pa.Table]] | None = None
+        self._every: tuple[int, Callable[[], pa.Table], object] | None = None
+        """How many keys there are, the table of them, and what stands for it: that may be remembered without it."""
 
     def merge(self, batch: Batch) -> Rows:
         """Merge rows, or partial aggregates, which count as the rows that they stand for; the slots of their keys."""
@@ -96,9 +97,9 @@ class KeyedAccumulators:
         return OperatorCapture({STATE: self._captured(keys, taken, None if changed is None else len(changed))})
 
     def _every_key(self, entries: int) -> Callable[[], pa.Table]:
-        """As `_grouped` of all keys, which are so many: made once, and the same object until another key comes."""
+        """As `_grouped` of all keys, which are so many: made once, until another key comes."""
         if self._every is None or self._every[0] != entries:
-            self._every = entries, cache(partial(self._grouped, self._held.index.take_first(entries)))
+            self._every = entries, cache(partial(self._grouped, self._held.index.take_first(entries))), object()
         return self._every[1]
 
     def _grouped(self, keys: Callable[[], list[pa.Array]]) -> pa.Table:
@@ -128,13 +129,13 @@ class KeyedAccumulators:
         parts: Sequence[Callable[[], pa.Table]],
         changes: int | None = None,
     ) -> TableCapture:
-        """Keys and accumulators that were taken; `changes`: they are so many changes."""
+        """Keys and accumulators that were taken; `changes`: they are so many changes, and not those of every key."""
 
         def rows() -> pa.Table:
             data = beside(keys(), *(part() for part in parts))
             return data if changes is None else data.append_column(DELETED, pa.array(np.zeros(changes, np.bool_)))
 
-        same = keys if changes is None else None
+        same = None if self._every is None else self._every[2]
         return TableCapture(Redistribution.KEYED, rows, tuple(self._keys), changes is not None, keys=same)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:

@@ -80,8 +80,8 @@ class TableCapture:
         exact: it was taken for some keys (`StateRequest`), and holds copies of their rows and of no others, few enough
             (`FEW_ENTRIES`) for the operator's thread to make the table; `KEY_GROUP` may be missing.
         keys: the same object in captures whose rows have the same `KEY_GROUP` and identity, in the same order, so that
-            a checkpoint can refer to those of one before; None: not known. Only where the rows are all that there are,
-            and none of them is dead.
+            a checkpoint can refer to those of one before; it holds none of them. None: not known. Only where the rows
+            are all that there are, and none of them is dead.
     """
 
     redistribution: Redistribution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 
@@ -255,6 +256,7 @@ def test_captures_of_all_have_their_keys_in_common_until_another_comes() -> None
 
     first, second, third = take(("a", 1), ("b", 2)), take(("b", 5)), take(("c", 1))
     assert first.keys is second.keys is not None
+    assert not gc.get_referents(first.keys), "whoever remembers it would keep the keys in memory"
     assert third.keys not in (None, second.keys)
     rows = [one.rows().sort_by("key") for one in (first, second, third)]
     assert [one.column("key").to_pylist() for one in rows] == [["a", "b"], ["a", "b"], ["a", "b", "c"]]
