@@ -147,11 +147,11 @@ _WINDOWS = (
         _program(
             f"sessions-of-rows-that-change-{name}",
             _CHANGING,
-            # Rows that were taken back hold a session together: those of a reach from second 1, those of b from 2.
+            # Rows that were taken back hold no session together: that of a begins with second 3, that of b with 4.
             sink(
                 _WINDOW,
                 [],
-                [_window("01", "05", "a, 1, 5"), _window("02", "06", "b, 1, 3"), _window("12", "14", "b, 1, 6")],
+                [_window("03", "05", "a, 1, 5"), _window("04", "06", "b, 1, 3"), _window("12", "14", "b, 1, 6")],
             ),
             query,
         )
