@@ -113,4 +113,4 @@ def _with_columns(node: PlanNode, keys: Sequence[Expression]) -> tuple[PlanNode,
 def _length(bound: Expression, at: int, source: SqlText) -> int:
     if isinstance(bound, Constant) and bound.type.kind is Kind.INTERVAL_MILLIS and isinstance(bound.value, int):
         return bound.value
-    raise source.invalid(at, "the length of a window is an interval, such as INTERVAL '5' MINUTE")
+    raise source.invalid(at, "the length of a window is an interval without months, such as INTERVAL '5' MINUTE")

@@ -156,7 +156,10 @@ class TableFunctionBinder:
         argument = self.arguments[parameter]
         bound = ExpressionBinder(self._source, Scope((), ())).bind(argument)
         if not isinstance(bound, Constant) or bound.type.kind is not Kind.INTERVAL_MILLIS:
-            raise self._source.invalid(argument.at, f"{parameter.lower()!r} is an interval: INTERVAL '5' MINUTE")
+            raise self._source.invalid(
+                argument.at,
+                f"{parameter.lower()!r} is an interval without months, whose lengths differ: INTERVAL '5' MINUTE",
+            )
         length = bound.value
         assert isinstance(length, int)
         if positive and length <= 0:
