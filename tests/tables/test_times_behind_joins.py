@@ -138,6 +138,17 @@ def test_rows_without_the_time_are_in_no_window_and_meet_none(low: int, high: in
     assert Counter((row["id"], row["w"]) for row in rows) == Counter(
         (row["id"], row["w"]) for row in made if row["bts"] is not None
     )
+    versions = asked(
+        left,
+        right,
+        ALONE + between(low, high),
+        "SELECT k.bts, v.w FROM k LEFT JOIN last_b FOR SYSTEM_TIME AS OF k.bts AS v ON k.k = v.k",
+        "ranked AS SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM b",
+        "last_b AS SELECT k, w, ts FROM ranked WHERE n = 1",
+        "k AS SELECT 'x' AS k, bts FROM j",
+    )
+    assert len(versions) == len(made)
+    assert {row["w"] for row in versions if row["bts"] is None} == {None}
     again = f"j LEFT JOIN b ON j.id = b.w AND {between(-9, 9, left='j.bts')}"
     given = asked(left, right, ALONE + between(low, high), f"SELECT j.id, j.w, b.w AS other FROM {again}")
     met = {

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from penstock.engine.errors import GraphError
+from penstock.tables.building import call
+from penstock.tables.expressions import InputColumn
 from penstock.tables.plan.nodes import (
     EventTime,
     MatchRecognize,
@@ -19,7 +21,7 @@ from penstock.tables.plan.nodes import (
     TopN,
     WindowTable,
 )
-from penstock.tables.plan.time_columns import behind_ms, is_event_time, timed
+from penstock.tables.plan.time_columns import behind_ms, is_event_time, may_lack, timed
 
 
 def event_times(node: PlanNode) -> PlanNode:
@@ -40,7 +42,12 @@ def event_times(node: PlanNode) -> PlanNode:
         case TemporalJoin():
             place = _place(node.left)
             left = timed(_checked(node.left, place), place)
-            return node if left is node.left else replace(node, left=left)
+            condition = node.condition
+            if may_lack(left, place):
+                # Rows without that time go by another one, by which they would meet a version.
+                has_time = call("IS_NOT_NULL", InputColumn(left.columns[place].type, place))
+                condition = call("AND", condition, has_time)
+            return replace(node, left=left, condition=condition)
     return node
 
 
