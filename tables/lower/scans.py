@@ -19,7 +19,7 @@ from penstock.engine.connectors import Source
 from penstock.engine.errors import GraphError
 from penstock.engine.exchange.partitioners import HashChanges
 from penstock.engine.operators.changelog.normalize import NormalizeSpec
-from penstock.engine.operators.timestamps import TimestampSpec
+from penstock.engine.operators.relational import EventTime
 from penstock.engine.windows.watermarks import WatermarkStrategy
 from penstock.tables.catalog.catalog import CatalogTable, StreamTable
 from penstock.tables.catalog.connectors import Stage
@@ -146,7 +146,8 @@ def _with_its_times(entry: StreamTable) -> DataStream:
 def _assigns(stream: DataStream, node: int, column: str) -> bool:
     """Whether a node gives its rows the times of a column."""
     made = stream._program.graph[node]
-    strategy = made.role.strategy if isinstance(made.role, TimestampSpec) else made.watermarks
+    known = None if made.traits is None else made.traits.relational
+    strategy = known.strategy if isinstance(known, EventTime) else made.watermarks
     return strategy is not None and strategy.assigner == column
 
 

@@ -47,6 +47,7 @@ def test_what_was_found_before_a_signal_is_one_document(
     verdict: str,
 ) -> None:
     seen: list[ChaosSchedule] = []
+    handler = signal.getsignal(signal.SIGTERM)
 
     def shake(plan: ChaosSchedule) -> ChaosRun:
         if len(seen) == before:
@@ -64,4 +65,4 @@ def test_what_was_found_before_a_signal_is_one_document(
     assert ended.value.code == code
     document = json.loads(capsys.readouterr().out)
     assert (document["ended_by"], document["verdict"], len(document["runs"])) == (name, verdict, before)
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) is handler
