@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.console.flows import build, load_flow
-from penstock.console.jobs import connect_to
+from penstock.console.jobs import comes_to_its_end, connect_to
 from penstock.console.options import Json, Traceback, output_of
 from penstock.console.output import Output
 from penstock.engine.durations import Duration, parse_duration
@@ -228,6 +228,7 @@ def _check_runs(job: str) -> None:
     """
     from penstock.actors.registry import find_job
 
-    info = find_job(job).info()
-    if info.status.ended:
+    control = find_job(job)
+    if comes_to_its_end(control, looks=1):
+        info = control.info()
         raise JobError(f"job {info.name!r} has ended: it is {info.status.value}; start it again, and then shake it")

@@ -268,7 +268,7 @@ def follow_job(control: Any, look: Callable[[], _Seen], follow: bool, pause: flo
         try:
             yield look()
             seen = True
-            if not follow or _comes_to_its_end(control, 1):
+            if not follow or comes_to_its_end(control, 1):
                 return
         except (NoAnswerError, StateNotReadyError):
             # It recovers, which is when people look most.
@@ -277,14 +277,14 @@ def follow_job(control: Any, look: Callable[[], _Seen], follow: bool, pause: flo
             time.sleep(_AGAIN_SECONDS)
         except JobError:
             # It may have ended between two looks.
-            if not seen or not _comes_to_its_end(control, _LOOKS_AT_END):
+            if not seen or not comes_to_its_end(control, _LOOKS_AT_END):
                 raise
             return
         else:
             time.sleep(pause)
 
 
-def _comes_to_its_end(control: Any, looks: int) -> bool:
+def comes_to_its_end(control: Any, looks: int) -> bool:
     """Whether a job has ended, by so many looks at it: a web console hears of it seconds later."""
     for look in range(looks):
         if look:

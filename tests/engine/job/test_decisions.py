@@ -35,7 +35,6 @@ COMPARED = {
     # What people and programs are told of a job: words, reports, errors, lists.
     "actors/manager_start.py": 1,
     "actors/registry.py": 4,
-    "console/chaos_commands.py": 1,
     "console/job_views.py": 4,
     "console/jobs.py": 1,
     "console/run.py": 1,
