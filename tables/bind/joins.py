@@ -74,6 +74,11 @@ def bind_join(binder: Queries, join: q.Join) -> tuple[PlanNode, Scope]:
 
 
 def _check_names(binder: Queries, join: q.Join, left: Scope, right: Scope) -> None:
+    """Refuse two tables of one name, of which a column could be of either.
+
+    Raises:
+        SqlValidationError: there are two.
+    """
     known = {member.name for member in left.members}
     for member in right.members:
         if member.name is not None and member.name in known:

@@ -34,9 +34,7 @@ from penstock.tables.lower.untimed import UntimedSpec
 from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
-
-_MILLIS: Final = 3
-"""Digits of seconds."""
+from penstock.tables.plan.time_columns import is_finer
 
 
 def _values(lowering: Lowering, node: p.Values) -> DataStream:
@@ -144,7 +142,7 @@ def _in_time(stream: DataStream, node: p.Sort) -> DataStream:
     # Event time is in milliseconds: finer times order the rows of one.
     order = tuple(
         Order(node.columns[key.column].name, key.descending, Nulls.FIRST if key.nulls_first else Nulls.LAST)
-        for key in (node.order if time.type.precision > _MILLIS else node.order[1:])
+        for key in (node.order if is_finer(time.type) else node.order[1:])
     )
     schema = schema_of(node.columns)
     if time.time is p.TimeAttribute.PROCTIME:

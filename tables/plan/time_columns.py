@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from penstock.tables.expressions import InputColumn
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute
+from penstock.tables.types import SqlType
+
+_MILLIS: Final = 3
+"""Digits of seconds."""
 
 
 def time_of(node: p.PlanNode, column: int) -> TimeAttribute | None:
@@ -41,6 +46,17 @@ def keeps_last(node: p.TopN) -> bool:
         return False
     time = time_of(node.input, node.order[0].column)
     return time is TimeAttribute.PROCTIME or (time is TimeAttribute.ROWTIME and node.last == 1)
+
+
+def is_finer(kind: SqlType) -> bool:
+    """Whether times of a type have fractions of milliseconds, which event time has not.
+
+    Example:
+        >>> from penstock.tables.types import timestamp
+        >>> is_finer(timestamp(3)), is_finer(timestamp(6))
+        (False, True)
+    """
+    return kind.precision > _MILLIS
 
 
 def is_event_time(node: p.PlanNode, column: int) -> bool:

@@ -6,8 +6,6 @@ finer times the bounds say which rows may meet, and the condition then says whic
 
 from __future__ import annotations
 
-from typing import Final
-
 from penstock.tables.building import call
 from penstock.tables.expressions import (
     Constant,
@@ -20,12 +18,10 @@ from penstock.tables.expressions import (
 )
 from penstock.tables.plan.join_conditions import conjunction, equal_columns
 from penstock.tables.plan.nodes import Columns, Filter, IntervalJoin, Join, JoinKind, PlanNode, TimeAttribute
-from penstock.tables.plan.time_columns import is_event_time, may_lack, timed
+from penstock.tables.plan.time_columns import is_event_time, is_finer, may_lack, timed
 from penstock.tables.types import TIMESTAMPS, Kind, SqlType, may_be_key
 
 _Bound = tuple[int | None, int | None]
-_MILLIS: Final = 3
-"""Digits of seconds."""
 
 
 def interval_joins(node: PlanNode) -> PlanNode:
@@ -86,7 +82,7 @@ def _interval(join: Join, conditions: list[Expression]) -> PlanNode | None:
 
 def _is_in_millis(condition: Expression, columns: Columns) -> bool:
     """Whether the times that a condition compares have no fractions of milliseconds."""
-    return all(columns[place].type.precision <= _MILLIS for place in columns_in(condition))
+    return not any(is_finer(columns[place].type) for place in columns_in(condition))
 
 
 def _bound(condition: Expression, columns: Columns, width: int) -> _Bound | None:
@@ -123,7 +119,7 @@ def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] |
     if isinstance(expression, InputColumn):
         is_time = columns[expression.index].time in (TimeAttribute.ROWTIME, TimeAttribute.PROCTIME)
         return (expression.index, 0) if is_time else None
-    if isinstance(expression, Conversion) and _is_finer(expression.type, expression.operand.type):
+    if isinstance(expression, Conversion) and _has_all_of(expression.type, expression.operand.type):
         return _shifted_time(expression.operand, columns)
     if not isinstance(expression, FunctionCall) or expression.name not in ("PLUS_INTERVAL", "MINUS_INTERVAL"):
         return None
@@ -137,6 +133,6 @@ def _shifted_time(expression: Expression, columns: Columns) -> tuple[int, int] |
     return below[0], below[1] + (amount.value if expression.name == "PLUS_INTERVAL" else -amount.value)
 
 
-def _is_finer(one: SqlType, other: SqlType) -> bool:
+def _has_all_of(one: SqlType, other: SqlType) -> bool:
     """Whether a type has all times of another."""
     return one.kind is other.kind and one.kind in TIMESTAMPS and one.precision >= other.precision
