@@ -60,7 +60,7 @@ def check_function(verb: str, given: object, kind: type, methods: Sequence[str],
     Raises:
         GraphError: it is not.
     """
-    function = given if inspect.isclass(given) else type(given)
+    function = _class_of(given)
     if not issubclass(function, kind):
         shown = function.__name__ if hasattr(function, "process_element") else repr(given)
         raise GraphError(f"{verb}: takes a {kind.__name__} (an object or its class), not {shown:.200}; {otherwise}")
@@ -71,7 +71,7 @@ def check_function(verb: str, given: object, kind: type, methods: Sequence[str],
 
 def implements(given: object, kind: type, method: str) -> bool:
     """Whether a function object (or class) overrides a method of `kind`."""
-    function = given if inspect.isclass(given) else type(given)
+    function = _class_of(given)
     return getattr(function, method) is not getattr(kind, method)
 
 
@@ -81,13 +81,18 @@ def implements_on_timer(given: object) -> bool:
     return method is not None and getattr(method, "__func__", method) not in _NO_ON_TIMER
 
 
+def _class_of(given: object) -> type:
+    """The class of a function, which may be given itself."""
+    return given if inspect.isclass(given) else type(given)
+
+
 def refuse_broadcast(verb: str, given: object) -> None:
     """Make sure that a function of two streams, neither of which is broadcast, needs no broadcast stream.
 
     Raises:
         GraphError: it does.
     """
-    function = given if inspect.isclass(given) else type(given)
+    function = _class_of(given)
     if issubclass(function, BroadcastProcessFunction):
         raise GraphError(
             f"{verb}: {function.__name__} takes a stream and a broadcast stream, and the other stream is not "
@@ -101,7 +106,7 @@ def refuse_keyed(verb: str, given: object, kind: type) -> None:
     Raises:
         GraphError: it is.
     """
-    function = given if inspect.isclass(given) else type(given)
+    function = _class_of(given)
     if issubclass(function, kind):
         raise GraphError(
             f"{verb}: {function.__name__} is a {kind.__name__}, and the stream has no keys; call key_by first"
