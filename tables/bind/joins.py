@@ -18,7 +18,18 @@ from penstock.tables.expressions import Conditional, Constant, Expression, Input
 from penstock.tables.functions.common_types import common_type
 from penstock.tables.parse import nodes as n
 from penstock.tables.parse import queries as q
-from penstock.tables.plan.nodes import Column, Columns, Filter, Join, JoinKind, PlanNode, Project, unique_names
+from penstock.tables.plan.nodes import (
+    Column,
+    Columns,
+    Filter,
+    Join,
+    JoinKind,
+    PlanNode,
+    Project,
+    TimeAttribute,
+    unique_names,
+)
+from penstock.tables.plan.within_windows import BOUNDS
 from penstock.tables.types import SqlType
 
 
@@ -95,16 +106,21 @@ def _ttl(binder: Queries, side: Scope) -> int | None:
 
 
 def joined_columns(left: Columns, right: Columns, kind: JoinKind) -> Columns:
-    """The columns of both sides; nullable where rows may stand alone."""
+    """The columns of both sides; nullable where rows may stand alone, and then no bounds of windows any more."""
     sides = (
         *((column, kind in (JoinKind.RIGHT, JoinKind.FULL)) for column in left),
         *((column, kind in (JoinKind.LEFT, JoinKind.FULL)) for column in right),
     )
     names = unique_names([column.name for column, _ in sides])
     return tuple(
-        Column(name, column.type.with_nullable(column.type.nullable or alone), column.time)
+        Column(name, column.type.with_nullable(column.type.nullable or alone), _time_of(column, alone))
         for name, (column, alone) in zip(names, sides, strict=True)
     )
+
+
+def _time_of(column: Column, alone: bool) -> TimeAttribute | None:
+    """What a column holds; rows without bounds would be in the windows of others."""
+    return None if alone and column.time in BOUNDS else column.time
 
 
 def _condition(binder: Queries, condition: n.Node, scope: Scope) -> Expression:

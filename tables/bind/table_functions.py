@@ -282,11 +282,8 @@ def window_table(node: PlanNode, spec: WindowSpec, place: int, partition: tuple[
     given = node.columns[place]
     is_moment = given.type.kind is Kind.TIMESTAMP_LTZ
     spec = replace(spec, zone=zone if is_moment and zone != "UTC" else None)
-    local = is_moment and spec.time is TimeAttribute.ROWTIME
     bound = t.timestamp(3).with_nullable(False)
-    time = given.type.with_nullable(False) if local else bound
-    if spec.time is TimeAttribute.PROCTIME:
-        time = t.timestamp_ltz(3).with_nullable(False)
+    time = t.timestamp_ltz(3).with_nullable(False) if is_moment else bound
     kept = tuple(Column(c.name, c.type, c.time if c.time is TimeAttribute.PROCTIME else None) for c in node.columns)
     added = (
         Column("window_start", bound, TimeAttribute.WINDOW_START),

@@ -8,6 +8,7 @@ from typing import Final
 from penstock.tables.expressions import InputColumn
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.nodes import TimeAttribute
+from penstock.tables.plan.within_windows import is_within_windows
 from penstock.tables.types import SqlType
 
 _MILLIS: Final = 3
@@ -66,14 +67,9 @@ def is_event_time(node: p.PlanNode, column: int) -> bool:
     """
     if node.columns[column].time is not TimeAttribute.ROWTIME:
         return False
-    if isinstance(node, p.Join) and not _is_of_windows(node):
+    if isinstance(node, p.Join) and not (node.in_windows or is_within_windows(node)):
         return False
     return all(is_event_time(*one) for one in _carried_from(node, column))
-
-
-def _is_of_windows(join: p.Join) -> bool:
-    """Whether rows of both sides are in windows, in which they may be joined."""
-    return all(any(c.time is TimeAttribute.WINDOW_END for c in side.columns) for side in (join.left, join.right))
 
 
 def chosen(node: p.PlanNode, column: int) -> p.PlanNode:

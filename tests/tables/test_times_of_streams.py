@@ -131,3 +131,21 @@ def test_a_time_of_milliseconds_bounds_a_finer_one() -> None:
     assert sorted(row["id"] for row in env.sql(f"SELECT b.id FROM e JOIN b ON {near}").collect()) == [*range(len(FINE))]
     plan = "\n".join(row["plan"] for row in env.sql(f"EXPLAIN SELECT b.id FROM e JOIN b ON {near}").collect())
     assert "IntervalJoin" in plan
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("windows", ["TUMBLE", "SESSION"])
+@pytest.mark.parametrize("of", ["x", "x, COUNT(*) AS n"])
+def test_the_last_time_of_a_window_of_moments_has_milliseconds(unit: str, windows: str, of: str) -> None:
+    env = ps.StreamEnvironment(runtime="local")
+    env.sql("SET 'table.local-time-zone' = 'Asia/Kolkata'")
+    moments = pa.table({"x": [1], "ts": pa.array([START]).cast(pa.timestamp(unit, "UTC"))})
+    stream = env.from_collection(moments).assign_timestamps("ts", STRATEGY)
+    groups = " GROUP BY window_start, window_end, window_time, x" if "COUNT" in of else ""
+    table = f"TABLE({windows}(TABLE t, DESCRIPTOR(ts), INTERVAL '2' HOUR))"
+    query = f"SELECT window_end, window_time, TYPEOF(window_time) AS type, {of} FROM {table}{groups}"
+    ((end, last, kind, *_),) = asked(env, stream, "ts", query)
+    shown = timedelta(hours=2) if windows == "SESSION" else timedelta(minutes=30)
+    assert end == START + timedelta(hours=5, minutes=30) + shown
+    assert last.replace(tzinfo=None) == START + shown - timedelta(milliseconds=1)
+    assert kind.startswith("TIMESTAMP_LTZ(3)")

@@ -11,6 +11,7 @@ import pytest
 from penstock import StreamEnvironment, checkpoints, udaf
 from penstock.engine.clock import ManualClock
 from penstock.engine.elements import Batch, Watermark
+from penstock.engine.errors import SqlUnsupportedError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.changelog.calls import AggregateCall
 from penstock.engine.operators.changelog.complete_windows import CompleteWindowsSpec
@@ -108,6 +109,42 @@ def test_results_come_once(query: str, wanted: list[tuple[Any, ...]]) -> None:
     assert "the rows of windows that the watermark has not passed" in shown
     rows = [tuple(row.values()) for row in table.to_stream().collect()]
     assert sorted(map(repr, rows)) == sorted(map(repr, wanted))
+
+
+@pytest.mark.parametrize("kind", ["RIGHT", "FULL"])
+def test_rows_without_bounds_are_one_group_of_all_windows(kind: str) -> None:
+    env, _ = _env(2, _ALL, held=False)
+    other = "l.window_start = r.window_start AND l.window_end = r.window_end AND l.item = r.who"
+    table = env.sql(
+        f"SELECT l.window_start AS s, COUNT(r.who) AS n FROM w_bids AS l {kind} JOIN w_names AS r ON {other} "
+        "GROUP BY l.window_start, l.window_end"
+    )
+    assert table is not None
+    held: dict[Any, int] = {}
+    for row in table.to_changelog().collect():
+        if row["op"] in ("+I", "+U"):
+            held[row["s"]] = row["n"]
+    assert held[None] == len(_NAMES)
+
+
+@pytest.mark.parametrize("on", ["l.who = r.who", "l.window_end = r.window_end"])
+def test_behind_a_join_by_less_than_windows_nothing_goes_by_their_time(on: str) -> None:
+    env, _ = _env(2, _ALL, held=False)
+    env.sql(
+        "CREATE VIEW j AS SELECT l.window_time AS t, l.window_end AS e, r.window_end AS f, item, name "
+        f"FROM w_bids AS l JOIN w_names AS r ON {on}"
+    )
+    windows = "TABLE(TUMBLE(TABLE j, DESCRIPTOR(t), INTERVAL '20' SECOND))"
+    with pytest.raises(SqlUnsupportedError, match="column 't' is no time attribute behind a join of rows of any times"):
+        env.sql(f"SELECT COUNT(*) AS n FROM {windows} GROUP BY window_start, window_end").explain()
+    # It is a plain one.
+    found = env.sql("SELECT *, COUNT(*) OVER (ORDER BY t) AS n FROM j")
+    assert found is not None
+    counts = [row["n"] for row in found.to_changelog().collect() if row["op"] in ("+I", "+U")]
+    env, _ = _env(2, _ALL, held=False)
+    pairs = env.sql(f"SELECT item, name FROM w_bids AS l JOIN w_names AS r ON {on}")
+    assert pairs is not None
+    assert max(counts) == len(list(pairs.collect()))
 
 
 def _least(values: list[float | None]) -> float:
