@@ -1,14 +1,14 @@
 """The loops over bytes of `layouts`, compiled by numba; imported when there are enough records to pay for it.
 
 `match` finds the values of records that have the same text between their values; `gather` puts values behind one
-another. Eight bytes are looked at in one step, as in https://graphics.stanford.edu/~seander/bithacks.html#ZeroInWord.
+another. Of a text 32 bytes are looked at in one step, of what is between values eight.
 Within, bytes are known by their addresses: numba counts references to an array at each call that is given one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,56 +29,72 @@ _Places = npt.NDArray[np.int64]
 # All of it is unsigned: see xxh64_kernel.
 _U: Final = np.uint64
 _ONES: Final = np.uint64(0x0101010101010101)
-_HIGH: Final = np.uint64(0x8080808080808080)
-_QUOTES: Final = np.uint64(0x2222222222222222)
-_BACKSLASHES: Final = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES: Final = np.uint64(0x2020202020202020)
 _LONGEST_NUMBER: Final = np.uint64(300)
 _MOST_DIGITS: Final = np.uint64(19)
 """So many fit 64 bits without a sign, whatever they are."""
 _LARGEST: Final = np.uint64(2**63 - 1)
+_WIDE: Final = 32
+"""So many bytes of a text are looked at together."""
 _NOWHERE: Final[np.uint64] = np.uint64(0)
 """No byte has this address."""
 
 
-def _load(kind: types.Type, bits: int) -> Any:
-    """A function of an address that gives the number which stands there, its lowest byte first."""
+def _of_word(kind: types.Type, build: Callable[[Any, Any], Any]) -> Any:
+    """A function of a word that gives a number of `kind`, as `build(builder, word)` builds it."""
 
-    def load(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.load(builder.inttoptr(values[0], ir.IntType(bits).as_pointer()), align=1)
+    def built(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return build(builder, values[0])
 
-    def at(context: Any, address: Any) -> Any:
-        return kind(types.uint64), load
+    def typed(context: Any, word: Any) -> Any:
+        return kind(types.uint64), built
 
-    return intrinsic(at)
+    return intrinsic(typed)
 
 
-_word: Final[Callable[[np.uint64], np.uint64]] = _load(types.uint64, 64)
-_byte: Final[Callable[[np.uint64], np.uint8]] = _load(types.uint8, 8)
+def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """What stands at an address, its lowest byte first."""
+    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=1)
+
+
+def _marks(builder: Any, address: Any) -> Any:
+    """A bit for each of the `_WIDE` bytes at an address that is a quote, a backslash or a control character."""
+    vector = ir.VectorType(ir.IntType(8), _WIDE)
+    data = _load(builder, address, vector)
+    found = builder.icmp_unsigned("<", data, ir.Constant(vector, [0x20] * _WIDE))
+    for byte in (0x22, 0x5C):
+        found = builder.or_(found, builder.icmp_unsigned("==", data, ir.Constant(vector, [byte] * _WIDE)))
+    return builder.zext(builder.bitcast(found, ir.IntType(_WIDE)), ir.IntType(64))
+
+
+def _lowest(builder: Any, word: Any) -> Any:
+    """The number of the lowest bit of a word that is not 0."""
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 1))
+
+
+_Word: TypeAlias = "Callable[[np.uint64], np.uint64]"
+_word: Final[_Word] = _of_word(types.uint64, lambda builder, address: _load(builder, address, ir.IntType(64)))
+_byte: Final[Callable[[np.uint64], np.uint8]] = _of_word(
+    types.uint8, lambda builder, address: _load(builder, address, ir.IntType(8))
+)
+_marks_at: Final[_Word] = _of_word(types.uint64, _marks)
+_lowest_bit: Final[_Word] = _of_word(types.uint64, _lowest)
 
 
 @compile_cached
 def _text_end(at: np.uint64, end: np.uint64, limit: np.uint64) -> np.uint64:
     """Where the text that starts at `at` meets a quote, a backslash or a control character; `end` if it does not."""
+    while at < end and at + _U(_WIDE) <= limit:
+        marks = _marks_at(at)
+        if marks:
+            at += _lowest_bit(marks)
+            return at if at < end else end
+        at += _U(_WIDE)
     while at < end:
-        if at + _U(8) <= limit:
-            word = _word(at)
-            quote, backslash = word ^ _QUOTES, word ^ _BACKSLASHES
-            found = (quote - _ONES) & ~quote
-            found |= (backslash - _ONES) & ~backslash
-            found |= (word - _SPACES) & ~word
-            found &= _HIGH
-            if found:
-                # The lowest mark is exact; those above it may come from a borrow.
-                lowest = found & (~found + _U(1))
-                at += ((((lowest - _U(1)) & _ONES) * _ONES) >> _U(56)) - _U(1)
-                return at if at < end else end
-            at += _U(8)
-        else:
-            byte = _byte(at)
-            if byte == 0x22 or byte == 0x5C or byte < 0x20:
-                return at
-            at += _U(1)
+        byte = _byte(at)
+        if byte == 0x22 or byte == 0x5C or byte < 0x20:
+            return at
+        at += _U(1)
     return end
 
 

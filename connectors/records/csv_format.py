@@ -16,6 +16,7 @@ import pyarrow.csv as pv
 
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
+    as_texts,
     decode_whole,
     encode_failure,
     error_text,
@@ -93,7 +94,7 @@ class CsvFormat(RecordFormat):
         return decode_whole(values, self._schema, self._parse, utf8_reason, self._reason)
 
     def _parse(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
-        text = values.cast(pa.large_string())
+        text = as_texts(values)
         if text.null_count:
             text = text.fill_null(self._nulls)
         text = pc.ascii_rtrim(text, characters="\r\n")

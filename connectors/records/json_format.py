@@ -20,6 +20,7 @@ from penstock.connectors.json.texts import JsonForm
 from penstock.connectors.json.types import from_wire, is_writable, json_lines, wire_type
 from penstock.connectors.records.batches import (
     PARSE_ERRORS,
+    as_texts,
     as_values,
     decode_whole,
     encode_failure,
@@ -83,7 +84,7 @@ class JsonFormat(RecordFormat):
         return decode_whole(values, self._schema, self._parse, self._surely_bad, self._reason)
 
     def _parse(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
-        text = values.cast(pa.large_string())
+        text = as_texts(values)
         if text.null_count:
             text = text.fill_null("{}")
         if self._maps.are_there:

@@ -151,6 +151,19 @@ def test_whole_numbers_are_read_up_to_the_ends_of_their_types(kind: str) -> None
         assert found.bad == wanted.bad
 
 
+@pytest.mark.parametrize("stop", ['"', "\\n", "\x1f"])
+def test_a_text_ends_where_arrow_ends_it_however_long_it_is(stop: str) -> None:
+    # Those that end with a quote fit the layout; the other two stops are Arrow's, and the last is no JSON.
+    texts = ["é\x7f" * (size // 3) + "a" * (size % 3) for size in range(140)]
+    records = [f'{{"s": "{text}{stop if stop != chr(34) else ""}", "i": {n}}}'.encode() for n, text in enumerate(texts)]
+    decoded = JsonFormat({"s": "string", "i": "int64"}).decode(pa.array(records, pa.large_binary()))
+    if stop == "\x1f":
+        assert len(decoded.bad) == len(records)
+    else:
+        wanted = [text + ("\n" if stop != '"' else "") for text in texts]
+        assert decoded.rows.to_pydict() == {"s": wanted, "i": list(range(len(texts)))}
+
+
 def test_white_space_within_a_name_is_part_of_it() -> None:
     names = ["a b", "a  b", 'a" b', 'a"  b', "a\\ b", "a\\  b"]
     for spaced, other in pairwise(names):
