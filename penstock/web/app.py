@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount
 
+from penstock.actors.ended_jobs import info_adapter
 from penstock.engine.errors import (
     NoAnswerError,
     PenstockError,
@@ -61,6 +62,8 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         await collector.read()
+        # Making it takes a tenth of a second, which the first who looks at a job would wait for.
+        info_adapter()
         reading = asyncio.ensure_future(collector.run())
         yield
         reading.cancel()

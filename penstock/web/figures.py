@@ -6,7 +6,7 @@ added up over all of them is computed by NumPy, and a subtask is made an object 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias, overload
@@ -25,6 +25,8 @@ _TIMES: Final = ("busy", "blocked", "idle", "garbage", "alignment_ms", "sync_ms"
 _RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle", "garbage")
 _WITH_RATES: Final = 3
 """So many of the counts come first and have rates."""
+_COUNTED: Final = 4
+"""So many of the counts come first and are in `Totals`."""
 _ACCOUNTED: Final = 3
 """So many of the times come first, and are all the time there is."""
 _SHARES: Final = 4
@@ -117,7 +119,9 @@ class Columns:
         rows = [_row(one) for one in metrics]
         counts = np.array([row[0] for row in rows], np.int64).reshape(-1, len(_COUNTS))
         times = np.array([row[1] for row in rows], np.float64).reshape(-1, len(_TIMES))
-        return Columns([(one.task, one.subtask) for one in metrics], counts, times)
+        # What is asked for is sums of columns, which then lie together.
+        ordered = np.asfortranarray(counts), np.asfortranarray(times)
+        return Columns([(one.task, one.subtask) for one in metrics], *ordered)
 
     def taken(self, rows: slice) -> Columns:
         """Some of the rows."""
@@ -134,8 +138,8 @@ class Columns:
             return self
         rows = {place: row for row, place in enumerate(self.places)}
         found = np.array([rows.get(place, -1) for place in other.places], np.int64)
-        counts = np.zeros_like(other.counts) if missing is None else missing.counts.copy()
-        times = np.zeros_like(other.times) if missing is None else missing.times.copy()
+        counts = np.zeros_like(other.counts) if missing is None else missing.counts.copy("K")
+        times = np.zeros_like(other.times) if missing is None else missing.times.copy("K")
         counts[found >= 0], times[found >= 0] = self.counts[found[found >= 0]], self.times[found[found >= 0]]
         return Columns(other.places, counts, times)
 
@@ -215,7 +219,13 @@ class Subtasks(Sequence[SubtaskView]):
             return Subtasks(self.metrics[index], self._columns.taken(index), self._rates[index])
         metrics = self.metrics[index]
         counts, times = self._columns.counts[index].tolist(), self._columns.times[index].tolist()
-        return SubtaskView(metrics, Totals(*counts[:4], *times[:_SHARES]), Rates(*self._rates[index].tolist()))
+        return SubtaskView(metrics, Totals(*counts[:_COUNTED], *times[:_SHARES]), Rates(*self._rates[index].tolist()))
+
+    def __iter__(self) -> Iterator[SubtaskView]:
+        # Rows of an array by themselves take many times as long as within one list.
+        counts, times = self._columns.counts[:, :_COUNTED].tolist(), self._columns.times[:, :_SHARES].tolist()
+        for metrics, counted, spent, rates in zip(self.metrics, counts, times, self._rates.tolist(), strict=True):
+            yield SubtaskView(metrics, Totals(*counted, *spent), Rates(*rates))
 
     def with_rates(self, rates: _Shares) -> Subtasks:
         """The same with other rates."""
@@ -223,7 +233,7 @@ class Subtasks(Sequence[SubtaskView]):
 
     def total(self, name: str) -> Any:
         """A counter or a time (in seconds), added up: a member of `Totals`, `late_rows` or `splits`."""
-        return self._column(name).sum().item()
+        return self._time_sums[_TIMES.index(name)] if name in _TIMES else self._count_sums[_COUNTS.index(name)]
 
     def most(self, name: str) -> float:
         """A counter or a time: the most that one of them has; also `alignment_ms`, `sync_ms`, `start_delay_ms`."""
@@ -231,11 +241,21 @@ class Subtasks(Sequence[SubtaskView]):
 
     def rate(self, name: str) -> float:
         """A member of `Rates`, added up."""
-        return float(self._rate(name).sum())
+        return self._rate_sums[_RATES.index(name)]
 
     def highest(self, name: str) -> float:
         """A member of `Rates`: that of the subtask that has most of it."""
-        return float(self._rate(name).max(initial=0.0))
+        return self._rate_peaks[_RATES.index(name)]
+
+    def each(self, name: str) -> list[Any]:
+        """A counter or a time of each, as `total` and `most` know them; of `watermark`, MIN_TIMESTAMP: none yet."""
+        values: list[Any] = self._column(name).tolist()
+        return values
+
+    def each_rate(self, name: str) -> list[float]:
+        """A member of `Rates`, of each."""
+        values: list[float] = self._rate(name).tolist()
+        return values
 
     def busiest(self) -> SubtaskView:
         """The one that is busy for most of its time."""
@@ -245,7 +265,7 @@ class Subtasks(Sequence[SubtaskView]):
         """The one that gets the most rows; of a source, that gives the most."""
         return self[int(self._rows.argmax())]
 
-    @property
+    @cached_property
     def skew(self) -> float:
         """How uneven the rates of rows are: the highest over the mean, minus one; 0 is even."""
         mean = float(self._rows.mean()) if len(self) else 0.0
@@ -272,7 +292,7 @@ class Subtasks(Sequence[SubtaskView]):
         furthest = (marks + self._column("behind_ms"))[is_known].max()
         return int(furthest - marks[slowest]), self[slowest]
 
-    @property
+    @cached_property
     def watermark(self) -> int | None:
         """The lowest that they have passed on; None before the first."""
         known = self._column("watermark")
@@ -285,6 +305,27 @@ class Subtasks(Sequence[SubtaskView]):
         marks = np.full(1 + max(indexes, default=-1), MIN_TIMESTAMP, np.int64)
         marks[indexes] = self._column("watermark")
         return marks
+
+    # Of all columns at once, as who asks for one asks for others.
+    @cached_property
+    def _count_sums(self) -> list[int]:
+        sums: list[int] = self._columns.counts.sum(axis=0).tolist()
+        return sums
+
+    @cached_property
+    def _time_sums(self) -> list[float]:
+        sums: list[float] = self._columns.times.sum(axis=0).tolist()
+        return sums
+
+    @cached_property
+    def _rate_sums(self) -> list[float]:
+        sums: list[float] = self._rates.sum(axis=0).tolist()
+        return sums
+
+    @cached_property
+    def _rate_peaks(self) -> list[float]:
+        peaks: list[float] = self._rates.max(axis=0, initial=0.0).tolist()
+        return peaks
 
     @cached_property
     def _rows(self) -> _Shares:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.errors import PenstockError
 from penstock.engine.job.rescale_preview import MOST_PREVIEWS, range_of, requests_of
 from penstock.engine.metric_types import read_together
@@ -26,7 +26,7 @@ from penstock.web import flink
 from penstock.web.at_once import AtOnce
 from penstock.web.cluster import Cluster
 from penstock.web.collector import MOST_LISTENERS, Collector
-from penstock.web.documents import finite, info_document
+from penstock.web.documents import finite, info_document, large_answer
 from penstock.web.flame import dump_text, flame_document
 from penstock.web.flink_metrics import operator_latencies
 from penstock.web.observed import JobView, TaskView, status_of
@@ -164,7 +164,7 @@ def _jobs(collector: Collector) -> dict[str, Any]:
 def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
     async def job(request: Request) -> Response:
         view = job_in(request, collector)
-        return JSONResponse(
+        return large_answer(
             {
                 # Its tasks name each subtask, and are below without them.
                 "info": info_document(replace(view.info, tasks=())),
@@ -172,7 +172,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
                 "answers": view.answers,
                 "seen_ms": view.seen_ms,
                 "began_ms": view.began_ms,
-                "why": finite(asdict(why_slow(view))),
+                "why": asdict(why_slow(view)),
                 "tasks": [_task(task, view) for task in view.tasks],
                 "exceptions": flink.exceptions(view, 50)["exceptionHistory"]["entries"],
                 "operations": [asdict(one) for one in operations.of_job(view.info.id)],
@@ -196,7 +196,7 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         view = job_in(request, collector)
         found = collector.observed.charts(view.info.id)
         names = ("at_ms", "rows_in", "rows_out", "busy", "blocked", "watermark")
-        return JSONResponse(
+        return large_answer(
             {
                 str(task): {name: [getattr(point, name) for point in points] for name in names}
                 for task, points in found.items()
@@ -211,15 +211,15 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         view = job_in(request, collector)
         found = task_in(request, view)
         groups: dict[tuple[int, str], list[Any]] = {}
-        for one in found.subtasks:
-            for number, (name, counter) in enumerate(one.metrics.operators):
+        for one in found.subtasks.metrics:
+            for number, (name, counter) in enumerate(one.operators):
                 groups.setdefault((number, name), []).append(counter.group)
         metrics = [
-            {"operator": name, **finite(asdict(reading)), "kind": reading.kind.value}
+            {"operator": name, **asdict(reading), "kind": reading.kind.value}
             for (_, name), group in groups.items()
             for reading in read_together(group)
         ]
-        return JSONResponse({**_task(found, view), "metrics": metrics, "subtasks": _subtasks(found)})
+        return large_answer({**_task(found, view), "metrics": metrics, "subtasks": _subtasks(found)})
 
     async def watermarks(request: Request) -> Response:
         view = job_in(request, collector)
@@ -276,31 +276,31 @@ def _task(task: TaskView, view: JobView) -> dict[str, Any]:
 
 
 def _watermark(watermark: int | None) -> int | str | None:
-    return "end" if watermark == MAX_TIMESTAMP else watermark
+    return "end" if watermark == MAX_TIMESTAMP else None if watermark == MIN_TIMESTAMP else watermark
 
 
 def _subtasks(task: TaskView) -> list[dict[str, Any]]:
-    states = {one.subtask: one for one in task.info.subtasks}
-    return [
-        {
-            "subtask": one.subtask,
-            "status": states[one.subtask].status.value if one.subtask in states else "",
-            "pid": states[one.subtask].pid if one.subtask in states else None,
-            "rows_in": one.totals.rows_in,
-            "rows_out": one.totals.rows_out,
-            "rows_in_per_second": one.rates.rows_in,
-            "rows_out_per_second": one.rates.rows_out,
-            "busy": one.rates.busy,
-            "blocked": one.rates.blocked,
-            "idle": one.rates.idle,
-            "watermark": _watermark(one.watermark),
-            "queued": one.metrics.gate.messages,
-            "buffered_bytes": one.metrics.output.bytes,
-            "alignment_ms": one.metrics.alignment_ms,
-            "sync_ms": one.metrics.sync_ms,
-        }
-        for one in task.subtasks
-    ]
+    """A row for each subtask, made of whole columns: a page of a wide task waits for 1,600 of them."""
+    states, subtasks = {one.subtask: one for one in task.info.subtasks}, task.subtasks
+    metrics = subtasks.metrics
+    columns = {
+        "subtask": [one.subtask for one in metrics],
+        "status": [states[one.subtask].status.value if one.subtask in states else "" for one in metrics],
+        "pid": [states[one.subtask].pid if one.subtask in states else None for one in metrics],
+        "rows_in": subtasks.each("rows_in"),
+        "rows_out": subtasks.each("rows_out"),
+        "rows_in_per_second": subtasks.each_rate("rows_in"),
+        "rows_out_per_second": subtasks.each_rate("rows_out"),
+        "busy": subtasks.each_rate("busy"),
+        "blocked": subtasks.each_rate("blocked"),
+        "idle": subtasks.each_rate("idle"),
+        "watermark": list(map(_watermark, subtasks.each("watermark"))),
+        "queued": [one.gate.messages for one in metrics],
+        "buffered_bytes": [one.output.bytes for one in metrics],
+        "alignment_ms": subtasks.each("alignment_ms"),
+        "sync_ms": subtasks.each("sync_ms"),
+    }
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _channel(channel: ChannelStatistics) -> dict[str, Any]:

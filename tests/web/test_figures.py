@@ -71,3 +71,6 @@ def test_rates_are_those_of_each_by_itself(
     assert found.rate("rows_in") == pytest.approx(sum(view.rates.rows_in for view in found))
     assert found.total("bytes_out") == sum(view.totals.bytes_out for view in found)
     assert found.highest("busy") == pytest.approx(max([0.0, *(view.rates.busy for view in found)]))
+    assert [found[place] for place in range(len(found))] == list(found)
+    assert found.each("rows_out") == [view.totals.rows_out for view in found]
+    assert found.each_rate("idle") == [view.rates.idle for view in found]

@@ -13,7 +13,7 @@ from penstock.actors.info import shown_settings
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig, FixedDelay
 from penstock.engine.config import JobConfig
-from penstock.engine.elements import LatencyMarker
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, LatencyMarker
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Node, Reading
 from penstock.web.security import REQUEST_HEADER, Role
@@ -295,6 +295,23 @@ def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster
         [["src", 3]],
         0.5,
     )
+
+
+def test_a_task_has_a_row_for_each_of_its_subtasks(serve: Serve, cluster: FakeCluster) -> None:
+    read = orders_metrics(10)
+    read[1].operators[-1][1].watermark = MAX_TIMESTAMP
+    read[2].operators[-1][1].watermark = MIN_TIMESTAMP
+    read[2].alignment_ms = float("nan")
+    cluster.readings = [Reading(ORDERS, read)]
+    found = serve().get("/v1/jobs/orders-1/tasks/2").json()
+    first, second = found["subtasks"]
+    assert (first["subtask"], first["status"], first["pid"]) == (0, "running", 12)
+    assert (first["rows_in"], first["rows_out"], first["rows_in_per_second"]) == (500, 500, 0)
+    assert (first["busy"], first["idle"]) == (pytest.approx(0.9), pytest.approx(0.1))
+    assert (second["subtask"], second["pid"], second["busy"]) == (1, 13, pytest.approx(0.45))
+    assert [one["watermark"] for one in (first, second)] == ["end", None]
+    # JSON has no such number.
+    assert second["alignment_ms"] is None
 
 
 def test_rescales_are_previewed_by_ranges(serve: Serve, cluster: FakeCluster) -> None:
