@@ -467,6 +467,42 @@ def wide(tasks: int, parallelism: int) -> Reading:
     return Reading(JobInfo("wide-1", "wide", JobStatus.RUNNING, attempt=1, parallelism=parallelism, tasks=infos), read)
 
 
+BOXES = """() => {
+  const at = (one) => one.getBoundingClientRect();
+  const boxes = [...document.querySelectorAll(".graph rect.box")].map(at);
+  const lines = [...document.querySelectorAll(".graph .edge path")];
+  const over = (one, other) =>
+    one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
+  const near = (one, other) => Math.abs(one - other) < 2;
+  const meets = ({ x, y }) =>
+    boxes.some((box) => (near(box.left, x) || near(box.right, x)) && box.top < y && y < box.bottom);
+  const ends = (line) => [0, line.getTotalLength()].map((length) =>
+    line.getPointAtLength(length).matrixTransform(line.getScreenCTM()));
+  return {
+    over: boxes.filter((one, place) => boxes.slice(place + 1).some((other) => over(one, other))).length,
+    loose: lines.filter((line) => !ends(line).every(meets)).length,
+    lines: lines.length,
+  };
+}"""
+"""How many boxes lie over others, and how many lines do not begin and end at the sides of boxes."""
+
+
+def test_rows_of_many_tasks_lie_beside_each_other_and_their_lines_meet_them(
+    page: Any, server: Server, cluster: FakeCluster
+) -> None:
+    reading = wide(40, 1)
+    # Two rows that come together, a third that leaves them, and one that stands alone.
+    inputs = {1: (), 16: (), 21: (15, 20), 31: (10,), 38: ()}
+    tasks = tuple(
+        replace(task, inputs=tuple(InputInfo(one, "hash") for one in inputs.get(task.id, (task.id - 1,))))
+        for task in reading.info.tasks
+    )
+    cluster.readings = [replace(reading, info=replace(reading.info, tasks=tasks))]
+    page.goto(f"{server.url}#/jobs/wide-1/")
+    page.get_by_role("button", name="task 40, parallelism 1").wait_for()
+    assert page.evaluate(BOXES) == {"over": 0, "loose": 0, "lines": 38}
+
+
 def test_what_a_page_asks_for_is_small_however_wide_the_job_is(serve: Serve, cluster: FakeCluster) -> None:
     lengths = []
     for parallelism in (2, 100):
@@ -482,7 +518,9 @@ def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Serv
     rows = page.locator(".virtual tbody tr")
     assert rows.count() < 100
     # Where it is scrolled to is reckoned by their height, which no cell may change.
-    heights = rows.evaluate_all("all => [...new Set(all.slice(0, 40).map((one) => one.offsetHeight))]")
+    shown = page.locator(".virtual tbody tr:not([aria-hidden])")
+    assert shown.count() > 20
+    heights = shown.evaluate_all("all => [...new Set(all.map((one) => one.offsetHeight))]")
     assert heights == [33]
     page.locator(".virtual").evaluate("one => { one.scrollTop = one.scrollHeight }")
     page.get_by_role("button", name="Stack 1599").wait_for()

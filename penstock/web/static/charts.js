@@ -1,5 +1,5 @@
 // Charts of the last minutes: rates, shares and watermarks of all tasks together.
-import { html, useEffect, useRef } from "/pages/vendor/htm-preact-standalone.js";
+import { html, useLayoutEffect, useRef } from "/pages/vendor/htm-preact-standalone.js";
 import { useAnswer } from "/pages/api.js";
 import { number, time } from "/pages/parts.js";
 
@@ -12,7 +12,7 @@ const clock = (at) => time(at * 1000).slice(11);
 function Chart({ title, lines, times, unit, band }) {
   const place = useRef(null), chart = useRef(null);
   const key = lines.map((one) => one.name).join();
-  useEffect(() => {
+  useLayoutEffect(() => {
     const style = getComputedStyle(document.documentElement);
     const dim = style.getPropertyValue("--dim").trim(), line = style.getPropertyValue("--line").trim();
     const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
@@ -27,7 +27,7 @@ function Chart({ title, lines, times, unit, band }) {
     resize.observe(place.current);
     return () => { resize.disconnect(); chart.current.destroy(); };
   }, [key]);
-  useEffect(() => { chart.current.setData([times, ...lines.map((one) => one.values)]); });
+  useLayoutEffect(() => { chart.current.setData([times, ...lines.map((one) => one.values)]); });
   const last = lines.map((one) => `${one.name}: ${one.values.length ? unit(one.values[one.values.length - 1] ?? 0) : "–"}`).join("; ");
   return html`<figure class="card" role="img" aria-label=${`${title}; now ${last}`}><h2>${title}</h2><div ref=${place}></div></figure>`;
 }

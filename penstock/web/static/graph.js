@@ -3,21 +3,48 @@ import { html, useMemo } from "/pages/vendor/htm-preact-standalone.js";
 import { Graph as Layout, layout } from "/pages/vendor/dagre.js";
 import { number, share, watermark } from "/pages/parts.js";
 
-const WIDTH = 232, HEIGHT = 112;
+const WIDTH = 232, HEIGHT = 112, APART = 120, MANY = 30;
 
+// The ids of tasks that follow one another, each with nothing beside it: of many tasks, as such rows; else each by itself.
+function rowsOf(tasks) {
+  const readers = new Map(tasks.map((task) => [task.id, []])), found = [], placed = new Set();
+  for (const task of tasks) for (const one of task.inputs) readers.get(one.task).push(task);
+  const next = (id) => { const [one, ...more] = readers.get(id); return tasks.length > MANY && one && !more.length && one.inputs.length === 1 ? one.id : null; };
+  const led = new Set(tasks.map((task) => next(task.id)));
+  // All are looked at behind those that begin a row: a ring has none that does.
+  for (const first of [...tasks.filter((task) => !led.has(task.id)), ...tasks]) {
+    const row = [];
+    for (let id = first.id; id != null && !placed.has(id); id = next(id)) { placed.add(id); row.push(id); }
+    if (row.length) found.push(row);
+  }
+  return found;
+}
+
+// A row is laid out as one wide box: dagre takes time by the square of how many boxes follow one another.
 function placed(tasks) {
-  const graph = new Layout({ multigraph: true });
-  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: 120, marginx: 8, marginy: 8 });
+  const graph = new Layout({ multigraph: true }), rows = rowsOf(tasks), begins = {}, nodes = {};
+  graph.setGraph({ rankdir: "LR", nodesep: 28, ranksep: APART, marginx: 8, marginy: 8 });
   graph.setDefaultEdgeLabel(() => ({}));
-  for (const task of tasks) graph.setNode(String(task.id), { width: WIDTH, height: HEIGHT });
-  for (const task of tasks) task.inputs.forEach((one, place) => graph.setEdge(String(one.task), String(task.id), { text: one.partitioner }, String(place)));
+  for (const row of rows) {
+    for (const id of row) begins[id] = String(row[0]);
+    graph.setNode(String(row[0]), { width: row.length * (WIDTH + APART) - APART, height: HEIGHT });
+  }
+  const edges = tasks.flatMap((task) => task.inputs.map((one, place) => ({ key: `${one.task}-${task.id}-${place}`, from: one.task, to: task.id, text: one.partitioner })));
+  for (const edge of edges) if (begins[edge.from] !== begins[edge.to]) graph.setEdge(begins[edge.from], begins[edge.to], {}, edge.key);
   layout(graph);
-  const size = graph.graph();
-  return {
-    width: size.width || WIDTH, height: size.height || HEIGHT,
-    nodes: Object.fromEntries(tasks.map((task) => [task.id, graph.node(String(task.id))])),
-    edges: graph.edges().map((edge) => ({ key: `${edge.v}-${edge.w}-${edge.name}`, ...graph.edge(edge) })),
+  for (const row of rows) {
+    const box = graph.node(String(row[0]));
+    row.forEach((id, place) => { nodes[id] = { x: box.x - box.width / 2 + WIDTH / 2 + place * (WIDTH + APART), y: box.y, inRow: row.length > 1 }; });
+  }
+  // Where a line meets a box within a row, which dagre knows nothing of.
+  const side = (node, towards) => ({ x: node.x + (towards.x < node.x ? -WIDTH : WIDTH) / 2, y: node.y });
+  const points = ({ from, to, key }) => {
+    const one = nodes[from], other = nodes[to], laid = graph.edge(begins[from], begins[to], key)?.points;
+    if (!laid) return [side(one, other), { x: (one.x + other.x) / 2, y: one.y }, side(other, one)];
+    return [one.inRow ? side(one, laid[1]) : laid[0], ...laid.slice(1, -1), other.inRow ? side(other, laid.at(-2)) : laid.at(-1)];
   };
+  const size = graph.graph();
+  return { width: size.width || WIDTH, height: size.height || HEIGHT, nodes, edges: edges.map((edge) => ({ ...edge, points: points(edge) })) };
 }
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
