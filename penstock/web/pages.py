@@ -1,25 +1,101 @@
-"""The pages of the web console: files of this package, served as they are; there is no build step and no other host.
+"""The pages of the web console: files of this package, read once; there is no build step and no other host.
 
-What is in `static/vendor` comes from npm as it is published; `static/vendor/README.md` has names, licences and hashes.
+A browser gets all scripts of `static` as one, and all styles, so that a page is there after few requests; they and what
+comes from others are served from memory, at addresses that change with them, and kept by browsers for good. What is in
+`static/vendor` comes from npm as it is published; `static/vendor/README.md` has names, licences and hashes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
 
 FOLDER: Final = Path(__file__).with_name("static")
+_PLACE: Final = "/pages/"
+_FIRST: Final = "app.js"
+"""The script that begins; it leads to all that are served with it."""
+_STYLES: Final = ("vendor/uplot.css", "style.css")
+_AS_THEY_ARE: Final = ("begin.js", "icon.svg", "vendor/htm-preact-standalone.js", "vendor/dagre.js", "vendor/uplot.js")
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_IMPORT: Final = re.compile(r'^import \{ (.+) \} from "/pages/(.+)";\n', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:const|function) (\w+))", re.MULTILINE)
+_KEPT: Final = {"cache-control": "public, max-age=31536000, immutable"}
+_ASKED_AGAIN: Final = {"cache-control": "no-cache"}
 
 
 def page_routes() -> list[BaseRoute]:
     """The page, and what belongs to it."""
+    files = _files()
+    version = hashlib.sha256(b"".join(files.values())).hexdigest()[:16]
 
-    async def index(request: Request) -> Response:
-        return FileResponse(FOLDER / "index.html", headers={"cache-control": "no-cache"})
+    def placed(content: bytes) -> bytes:
+        return content.replace(_PLACE.encode(), f"{_PLACE}{version}/".encode())
 
-    return [Route("/", index), Mount("/pages", StaticFiles(directory=FOLDER))]
+    index = placed((FOLDER / "index.html").read_bytes())
+    answers = {
+        name: Response(placed(content), headers=_KEPT, media_type=_TYPES[Path(name).suffix])
+        for name, content in files.items()
+    }
+
+    async def page(request: Request) -> Response:
+        return Response(index, headers=_ASKED_AGAIN, media_type="text/html")
+
+    async def file(request: Request) -> Response:
+        found = answers.get(request.path_params["name"])
+        if found is None or request.path_params["version"] != version:
+            raise HTTPException(404)
+        return found
+
+    return [Route("/", page), Mount(_PLACE.rstrip("/"), routes=[Route("/{version}/{name:path}", file)])]
+
+
+def _files() -> Mapping[str, bytes]:
+    """What is served, by its name."""
+    styles = b"\n".join((FOLDER / name).read_bytes() for name in _STYLES)
+    as_they_are = {name: (FOLDER / name).read_bytes() for name in _AS_THEY_ARE}
+    return {"console.js": joined_scripts().encode(), "console.css": styles, **as_they_are}
+
+
+def joined_scripts() -> str:
+    """The scripts of this folder as one module: each in a function of its own, behind those that it imports from.
+
+    What it exports is there for all behind it; what they import from others is imported once, before all.
+
+    Raises:
+        ValueError: two scripts export one name, or a script imports in a way that is not understood.
+    """
+    scripts: dict[str, str] = {}
+    vendored: dict[str, set[str]] = {}
+    _collect(_FIRST, scripts, vendored)
+    exported = [name for script in scripts.values() for name in _EXPORT.findall(script)]
+    if len({*exported}) < len(exported):
+        raise ValueError(f"two scripts export one name: {', '.join(sorted(exported))}")
+    imports = [f'import {{ {", ".join(sorted(names))} }} from "{_PLACE}{place}";' for place, names in vendored.items()]
+    return "\n".join([*imports, *map(_enclosed, scripts.values())])
+
+
+def _collect(name: str, scripts: dict[str, str], vendored: dict[str, set[str]]) -> None:
+    """Add a script, without its imports, behind those that it imports from."""
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    for names, place in _IMPORT.findall(text):
+        if place.startswith("vendor/"):
+            vendored.setdefault(place, set()).update(names.split(", "))
+        elif place not in scripts:
+            _collect(place, scripts, vendored)
+    scripts[name] = _IMPORT.sub("", text)
+    if re.search(r"^import\b|^export (?!(async )?(const|function)\b)", scripts[name], re.MULTILINE):
+        raise ValueError(f"{name}: import as others do, and export constants and functions where they are defined")
+
+
+def _enclosed(script: str) -> str:
+    exported = ", ".join(_EXPORT.findall(script))
+    body = _EXPORT.sub("", script)
+    return f"const {{ {exported} }} = (() => {{\n{body}return {{ {exported} }};\n}})();" if exported else body

@@ -29,9 +29,9 @@ TASKS: Final = 100
 SUBTASKS: Final = 1600
 PAGES: Final = {
     "": ("table tbody tr", 1),
-    "jobs/wide-1/": (".graph g.node", TASKS),
-    "jobs/wide-1//2": (".virtual tbody tr", 10),
-    "jobs/wide-1/metrics": (".uplot", 1),
+    "jobs/wide-1/": (".graph g.node, section table tbody tr", 2 * TASKS),
+    "jobs/wide-1//2": (".graph g.node, section table tbody tr", 2 * TASKS + 20),
+    "jobs/wide-1/metrics": (".uplot canvas", 4),
 }
 """What each page has when all of it is drawn: a selector, and how many there are at least."""
 

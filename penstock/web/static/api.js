@@ -1,22 +1,25 @@
 // How the pages talk to the server: JSON, events, and the token that a link may bring along.
-import { useEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
 
 const HEADERS = { "X-Penstock-Request": "1" };
 const PATIENCE = 30000; // ms: what is asked for takes less, and a connection that was cut says nothing
 const AGAIN = 500; // ms: so long after it was lost, the server is tried again
 
 export async function get(path) {
-  const answer = await fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  const begun = window.begun.get(path);
+  window.begun.delete(path);
+  const answer = await (begun ?? fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }));
   if (!answer.ok) throw await problem(answer);
   return (answer.headers.get("content-type") || "").includes("json") ? answer.json() : answer.text();
 }
 
 // What a path answers, and why it does not; asked again with each of `again`. Nothing more is asked while an answer is awaited,
-// so that questions do not gather behind one that takes long. An empty path asks nothing.
+// so that questions do not gather behind one that takes long. An empty path asks nothing. Asked before the page is drawn, which an
+// answer that is there already changes.
 export function useAnswer(path, again) {
   const [told, setTold] = useState({}), asked = useRef(null), gone = useRef(false);
-  useEffect(() => () => { gone.current = true; }, []);
-  useEffect(() => {
+  useLayoutEffect(() => () => { gone.current = true; }, []);
+  useLayoutEffect(() => {
     if (!path || asked.current === path) return;
     asked.current = path;
     const tell = (news) => {

@@ -1,5 +1,5 @@
 // The console: which page is shown, what the server last said, and whether it can be reached.
-import { html, render, useEffect, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { html, render, useEffect, useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
 import { get, listen, login, loginFromAddress, useAnswer } from "/pages/api.js";
 import { Job } from "/pages/job.js";
 import { Bar, bytes, number, span, State, time } from "/pages/parts.js";
@@ -9,14 +9,17 @@ const place = () => location.hash.replace(/^#\/?/, "").split("/").map(plain);
 
 function App() {
   const [news, setNews] = useState(null), [tick, setTick] = useState(0), [live, setLive] = useState(null), [role, setRole] = useState(null), [where, setWhere] = useState(place()), [toast, setToast] = useState(null);
+  const [page, id, tab, rest] = where;
   const say = (text, bad = false) => { setToast({ text, bad }); };
   useEffect(() => { const moved = () => setWhere(place()); addEventListener("hashchange", moved); return () => removeEventListener("hashchange", moved); }, []);
-  const ask = () => get("/v1/session").then((found) => setRole(found.role), () => {});
-  useEffect(() => { loginFromAddress().catch((error) => say(error.message, true)).finally(ask); }, []);
-  const allowed = role && role !== "nobody";
-  useEffect(() => (allowed ? listen((found) => { setNews(found); setTick((now) => now + 1); }, (on) => { setLive(on); if (!on) ask(); }) : undefined), [allowed]);
+  // Who cannot be told who they are may read, as far as the server lets them; they ask again when it is back.
+  const ask = () => get("/v1/session").then((found) => setRole(found.role), () => setRole((before) => before ?? "viewer"));
+  useLayoutEffect(() => { loginFromAddress().catch((error) => say(error.message, true)).finally(ask); }, []);
+  const allowed = role && role !== "nobody", heard = useRef(false);
+  useLayoutEffect(() => { if (allowed && !page) get("/v1/overview-of-jobs").then((found) => setNews((now) => now ?? found), () => {}); }, [allowed]);
+  // What is shown when the first news come has just been asked for.
+  useEffect(() => (allowed ? listen((found) => { setNews(found); if (heard.current) setTick((now) => now + 1); heard.current = true; }, (on) => { setLive(on); if (!on) ask(); }) : undefined), [allowed]);
   useEffect(() => { if (!toast || toast.bad) return undefined; const timer = setTimeout(() => setToast(null), 12000); return () => clearTimeout(timer); }, [toast]);
-  const [page, id, tab, rest] = where;
   const name = page === "jobs" && id ? news?.jobs.find((one) => one.id === id)?.name : null;
   useEffect(() => { document.title = name ? `${name} – Penstock` : "Penstock"; }, [name]);
   return html`
@@ -25,7 +28,7 @@ function App() {
       <span class="dim" role="status">${live === true ? "live" : live === false ? "no connection" : ""}${role === "viewer" ? ", read only" : ""}</span></header>
     ${live === false && html`<div class="outage" role="alert">The server cannot be reached; trying again. What is shown may be old. Jobs run without it.</div>`}
     ${news?.problem && html`<div class="outage" role="alert">The cluster does not answer: ${news.problem}</div>`}
-    <main>${role === "nobody" ? html`<${Login} onDone=${ask} />`
+    <main>${!role ? html`<p class="dim" role="status">Reading…</p>` : role === "nobody" ? html`<${Login} onDone=${ask} />`
       : page === "jobs" && id ? html`<${Job} key=${id} id=${id} tab=${tab} rest=${rest} tick=${tick} role=${role} say=${say} />`
       : page === "nodes" ? html`<${Nodes} tick=${tick} />` : html`<${Jobs} news=${news} />`}</main>
     ${toast && html`<div class=${`toast ${toast.bad ? "bad" : ""}`} role=${toast.bad ? "alert" : "status"}>${toast.text} <button onClick=${() => setToast(null)} aria-label="Close this message">Close</button></div>`}`;
