@@ -2,10 +2,10 @@
 
 The sender pushes a message to the receiving actor and counts it as a credit in use until the answer is back; the
 receiver answers only when its loop has taken the message. Nothing else limits or orders the traffic: pushes may
-overtake each other, so each message carries a sequence number and the receiver puts them in order. A message that is
-not large is pickled here, and goes through a socket to a process on the same machine (docs/adr/0076). To others it
-travels within a call of the actor: Ray would take longer over it, and would put what is larger than 100 KiB into its
-object store (docs/adr/0033).
+overtake each other, so each message carries a sequence number and the receiver puts them in order. A message is pickled
+here, and goes through a socket to a process on the same machine (docs/adr/0076); where there is much of it, its columns
+lie in memory that both share (docs/adr/0099). To others it travels within a call of the actor, unless it is large: Ray
+would take longer over it, and would put what is larger than 100 KiB into its object store (docs/adr/0033).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ray.exceptions import ActorDiedError
 
 from penstock.actors.links import Link, Readers, Reply, connected
 from penstock.actors.plain_rows import packed_rows, unpacked_rows
+from penstock.actors.shared_segments import SegmentBudget, SenderSegments, SharedFrame
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -35,10 +36,10 @@ _LOOK_SECONDS: Final = 1.0
 GAP_SECONDS: Final = 60.0
 """How long a message may be missing before the channel is given up."""
 _PACKED_BYTES: Final = 512 * 1024
-"""Rows of up to so many bytes cost less by value; more of them go through the object store, and are read from there.
+"""Rows of up to so many bytes cost less by value than through the object store, from which more of them are read.
 What is under way by value lies in both processes: for each channel up to so many bytes for each credit."""
 _FEW_BYTES: Final = 64 * 1024
-"""Of more it is the bytes that take time, which Arrow's messages copy once more than pickle."""
+"""Of more it is the bytes that take time, which pickle copies less often than Arrow's messages do."""
 _PIECE_BYTES: Final = 96 * 1024
 """From 100 KiB on, Ray takes an argument out of its call, and from 10 MiB of all arguments together."""
 
@@ -72,18 +73,35 @@ def _pieces(data: bytes) -> list[bytes]:
 def _pickled(pushed: Pushed) -> bytes | None:
     """The message in bytes; None: it is large, or Ray has to pickle it."""
     *where, message = pushed
-    held = sum(_held_bytes(element) for element in message if isinstance(element, Batch))
+    held = _held_bytes(message)
     if held > _PACKED_BYTES:
         return None
     elements = message if held > _FEW_BYTES else tuple(map(packed_rows, message))
-    if any(_hold_extension(one.data.schema.types) for one in elements if isinstance(one, Batch)):
-        # Pickle would want its class there, which the program may have defined; Ray sends what the type is stored as.
+    if _is_for_ray(elements):
         return None
     data = pickle.dumps((*where, elements), pickle.HIGHEST_PROTOCOL)
     if len(data) > 2 * _PACKED_BYTES:
         # Columns that share their memory are written once each.
         return None
     return data
+
+
+def _pickled_beside(pushed: Pushed) -> tuple[bytes, list[memoryview]] | None:
+    """The message in bytes, and the buffers that lie beside them; None: it is small, or Ray has to pickle it."""
+    message = pushed[-1]
+    if _held_bytes(message) <= _FEW_BYTES or _is_for_ray(message):
+        return None
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
+    return data, [buffer.raw() for buffer in buffers]
+
+
+def _is_for_ray(elements: Iterable[object]) -> bool:
+    """Whether pickle would want the class of a type there, which the program may have defined.
+
+    Ray sends what the type is stored as.
+    """
+    return any(_hold_extension(one.data.schema.types) for one in elements if isinstance(one, Batch))
 
 
 def _hold_extension(types: Iterable[pa.DataType]) -> bool:
@@ -100,9 +118,10 @@ def _hold_extension(types: Iterable[pa.DataType]) -> bool:
     return False
 
 
-def _held_bytes(batch: Batch) -> int:
+def _held_bytes(message: Message) -> int:
     """Of the memory that the rows lie in; quicker than `nbytes`, and as much once it is compacted."""
-    columns = (column for column in (batch.data, batch.timestamps, batch.kinds) if column is not None)
+    batches = (element for element in message if isinstance(element, Batch))
+    columns = (column for one in batches for column in (one.data, one.timestamps, one.kinds) if column is not None)
     return sum(int(column.get_total_buffer_size()) for column in columns)
 
 
@@ -111,8 +130,12 @@ def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
     first = arguments[0]
     if not isinstance(first, bytes):
         return first
-    data = b"".join(piece for piece in arguments if isinstance(piece, bytes))
-    attempt, channel, sequence, elements = pickle.loads(data)  # noqa: S301  Ray would unpickle it as well
+    return _read(b"".join(piece for piece in arguments if isinstance(piece, bytes)))
+
+
+def _read(data: bytes) -> Pushed:
+    buffers = data.buffers if isinstance(data, SharedFrame) else ()
+    attempt, channel, sequence, elements = pickle.loads(data, buffers=buffers)  # noqa: S301  Ray would do so as well
     return attempt, channel, sequence, tuple(map(unpacked_rows, elements))
 
 
@@ -129,14 +152,23 @@ class _Line:
         listening: under what it listens.
         loop: of this process.
         readers: watch for the answers; by default the loop.
+        budget: of the memory that it shares with the actor.
     """
 
-    def __init__(self, peer: Any, listening: str, loop: asyncio.AbstractEventLoop, readers: Readers | None) -> None:
+    def __init__(
+        self,
+        peer: Any,
+        listening: str,
+        loop: asyncio.AbstractEventLoop,
+        readers: Readers | None,
+        budget: SegmentBudget,
+    ) -> None:
         self._peer = peer
         self._listening = listening
         self._loop = loop
         self._readers = readers
         self._link: Link | None = None
+        self._segments = SenderSegments(budget)
         self._sought = False
         self._waiting: deque[Future[float | None]] = deque()
 
@@ -145,20 +177,32 @@ class _Line:
         """Whether a message has no answer yet."""
         return bool(self._waiting)
 
-    def send(self, data: bytes) -> Future[float | None] | None:
-        """Send a message; by one thread. None: the actor is not to be found there."""
+    def send(self, data: bytes, buffers: Sequence[memoryview] = ()) -> Future[float | None] | None:
+        """Send a message; by one thread.
+
+        Args:
+            data: the message.
+            buffers: what lies beside it, through shared memory.
+
+        Returns:
+            None: the actor is not to be found there, or there is no memory for the buffers.
+        """
+        link = self._sought_link()
+        placed = self._segments.place(buffers) if buffers and link is not None else None
+        if link is None or (buffers and placed is None):
+            return None
+        answer: Future[float | None] = Future()
+        self._waiting.append(answer)
+        if not link.send(data, placed):
+            self._loop.call_soon_threadsafe(self._on_lost)
+        return answer
+
+    def _sought_link(self) -> Link | None:
         if not self._sought:
             self._sought = True
             if (connection := connected(self._listening)) is not None:
                 self._link = Link(connection, self._loop, self._on_answer, self._on_lost, self._readers)
-        link = self._link
-        if link is None:
-            return None
-        answer: Future[float | None] = Future()
-        self._waiting.append(answer)
-        if not link.send(data):
-            self._loop.call_soon_threadsafe(self._on_lost)
-        return answer
+        return self._link
 
     def _on_answer(self, frame: bytes) -> None:
         answer = pickle.loads(frame)  # noqa: S301  from a process of the same user
@@ -186,10 +230,11 @@ class _Line:
         """End the link; behind the last message, on the event loop."""
         if self._link is not None:
             self._link.close()
+        self._segments.close()
 
 
 class Pusher:
-    """Pushes the messages of one channel: what is small through links, where the receiver is on this machine.
+    """Pushes the messages of one channel through links, where the receiver is on this machine.
 
     There are two: few rows that nothing is under way before may wait while the receiver rests, which does not look for
     them then; all else may not (docs/adr/0097).
@@ -200,6 +245,7 @@ class Pusher:
         channel: the channel's number there.
         loop: of this process.
         readers: watch for the answers that come through the link; by default the loop.
+        budget: of the memory that it shares with receivers, beside other channels; by default it has its own.
     """
 
     def __init__(
@@ -209,18 +255,22 @@ class Pusher:
         channel: int,
         loop: asyncio.AbstractEventLoop,
         readers: Readers | None = None,
+        budget: SegmentBudget | None = None,
     ) -> None:
         self._peer = peer
         self._where = attempt, channel
-        actor_id = peer._actor_id.hex()
-        self._sparse = _Line(peer, sparse_id(actor_id), loop, readers)
-        self._pressing = _Line(peer, actor_id, loop, readers)
+        actor_id, budget = peer._actor_id.hex(), budget or SegmentBudget()
+        self._sparse = _Line(peer, sparse_id(actor_id), loop, readers, budget)
+        self._pressing = _Line(peer, actor_id, loop, readers, budget)
 
     def __call__(self, sequence: int, message: Message) -> Future[float | None]:
         """Push message number `sequence`; by one thread."""
         pushed = (*self._where, sequence, message)
+        beside = _pickled_beside(pushed)
+        answer = None if beside is None else self._pressing.send(*beside)
+        if answer is not None:
+            return answer
         data = _pickled(pushed)
-        answer: Future[float | None] | None = None
         if data is not None:
             if len(data) <= _FEW_BYTES and is_sparse(message) and not (self._sparse.waits or self._pressing.waits):
                 answer = self._sparse.send(data)
@@ -248,7 +298,7 @@ class Take(Protocol):
 def take_frame(frame: bytes, reply: Reply, take: Take) -> None:
     """Take a message that came through a link, and answer as `Pusher` reads it."""
     try:
-        take(unpacked([frame]), lambda wanted: reply(pickle.dumps(wanted)))
+        take(_read(frame), lambda wanted: reply(pickle.dumps(wanted)))
     except Exception as error:
         reply(pickle.dumps(f"{type(error).__name__}: {error}"))
 

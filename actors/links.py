@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import struct
 import sys
@@ -21,8 +22,12 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.actors.fork_client import belongs_to_user
+from penstock.actors.shared_segments import Placed, ReceiverSegments
 
 _HEADER: Final = struct.Struct("<I")
+_SHARED: Final = 1 << 31
+"""Added to the length of a frame whose buffers lie in shared memory."""
+_MOST_FILES: Final = 16
 _CHUNK_BYTES: Final = 64 * 1024
 """Of what is read at once. From 128 KiB on glibc maps memory for each call, and unmaps it."""
 _ANSWER_BYTES: Final = 4096
@@ -81,8 +86,10 @@ class Link:
         self._receive = receive
         self._lost = lost
         self._came = bytearray()
+        self._files: deque[int] = deque()
+        self._segments = ReceiverSegments()
         self._lock = threading.Lock()
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[tuple[memoryview, int | None]] = deque()
         self._closed = False
         loop.call_soon_threadsafe(self._begin)
 
@@ -90,32 +97,47 @@ class Link:
         if not self._closed:
             self._readers.add_reader(self._connection, self._on_readable)
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes, placed: Placed | None = None) -> bool:
         """Send a frame; by any thread. It never waits for the other end: what does not fit goes when there is room.
+
+        Args:
+            frame: to be sent.
+            placed: where its buffers lie, if it has any; the other end receives a `SharedFrame`.
 
         Returns:
             False: the connection has ended here. True says nothing of whether the frame arrives.
         """
-        data = memoryview(_HEADER.pack(len(frame)) + frame)
+        if placed is None:
+            data, file = memoryview(_HEADER.pack(len(frame)) + frame), None
+        else:
+            frame, file = placed.head(frame), placed.file
+            data = memoryview(_HEADER.pack(len(frame) | _SHARED) + frame)
         with self._lock:
             if self._closed:
+                _close(file)
                 return False
             if not self._unsent:
-                data = data[self._written(data) :]
-                if not data:
+                written = self._written(data, file)
+                if written == len(data):
                     return True
+                data, file = data[written:], None if written else file
                 self._loop.call_soon_threadsafe(self._await_room)
-            self._unsent.append(data)
+            self._unsent.append((data, file))
         return True
 
-    def _written(self, data: memoryview) -> int:
+    def _written(self, data: memoryview, file: int | None) -> int:
+        """How much of it is written; the file goes with its first byte, and is closed then."""
         try:
-            return self._connection.send(data)
+            if file is None:
+                return self._connection.send(data)
+            written = socket.send_fds(self._connection, [data], [file])
         except BlockingIOError:
             return 0
         except OSError:
             # The reading side learns of the end, behind what had come before it.
-            return len(data)
+            written = len(data)
+        _close(file)
+        return written
 
     def _await_room(self) -> None:
         if not self._closed:
@@ -124,36 +146,48 @@ class Link:
     def _on_writable(self) -> None:
         with self._lock:
             while self._unsent:
-                data = self._unsent[0]
-                written = self._written(data)
+                data, file = self._unsent[0]
+                written = self._written(data, file)
                 if written < len(data):
-                    self._unsent[0] = data[written:]
+                    self._unsent[0] = data[written:], None if written else file
                     return
                 self._unsent.popleft()
         self._loop.remove_writer(self._connection)
 
     def _on_readable(self) -> None:
         try:
-            chunk = self._connection.recv(_CHUNK_BYTES)
+            chunk, files, _, _ = socket.recv_fds(self._connection, _CHUNK_BYTES, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
+            self._files.extend(files)
         except BlockingIOError:
             return
         except OSError:
             chunk = b""
-        if not chunk:
+        if not chunk or not self._receive_frames(chunk):
             self._readers.remove_reader(self._connection)
             self._loop.call_soon_threadsafe(self._on_end)
-            return
+
+    def _receive_frames(self, chunk: bytes) -> bool:
+        """Give what is whole now; False: it cannot be received."""
         self._came += chunk
         start = 0
         while len(self._came) - start >= _HEADER.size:
             begin = start + _HEADER.size
-            end = begin + _HEADER.unpack_from(self._came, start)[0]
+            length = _HEADER.unpack_from(self._came, start)[0]
+            end = begin + (length & ~_SHARED)
             if end > len(self._came):
                 break
-            frame = bytes(memoryview(self._came)[begin:end])
+            data = bytes(memoryview(self._came)[begin:end])
             start = end
+            if not length & _SHARED:
+                self._receive(data)
+                continue
+            try:
+                frame = self._segments.frame(memoryview(data), self._files)
+            except OSError:
+                return False
             self._receive(frame)
         del self._came[:start]
+        return True
 
     def _on_end(self) -> None:
         if not self._closed:
@@ -166,9 +200,18 @@ class Link:
             if self._closed:
                 return
             self._closed = True
+        for _, file in self._unsent:
+            _close(file)
+        while self._files:
+            _close(self._files.popleft())
         self._readers.remove_reader(self._connection)
         self._loop.remove_writer(self._connection)
         self._connection.close()
+
+
+def _close(file: int | None) -> None:
+    if file is not None:
+        os.close(file)
 
 
 class LinkServer:

@@ -23,6 +23,7 @@ from penstock.actors.deployment import Deployment, Target
 from penstock.actors.links import resolve
 from penstock.actors.polled_readers import Wakeup
 from penstock.actors.results import Fetched, ResultBuffer
+from penstock.actors.shared_segments import SegmentBudget
 from penstock.actors.state_answers import StateAnswers
 from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.checkpointing.preload import Preloaded
@@ -102,6 +103,7 @@ class RunningTask:
         self._closed: asyncio.Future[None] = loop.create_future()
         self._untaken: set[Callable[[], None]] = set()
         self._pushers: dict[int, list[Pusher]] = {}
+        self._shared = SegmentBudget()
         self._commands: deque[Callable[[], None]] = deque()
         self._answers: dict[int, asyncio.Future[Answer]] = {}
         self._writer: CaptureWriter | None = None
@@ -158,7 +160,7 @@ class RunningTask:
     def _sending_end(self, output: int, target: Target) -> SendingEnd:
         config = self._graph.config
         credit, first_worth = config.channel_credits, pace_of(config).worth
-        push = Pusher(target.actor, target.attempt, target.channel, self._loop, self._wakeup.answers)
+        push = Pusher(target.actor, target.attempt, target.channel, self._loop, self._wakeup.answers, self._shared)
         self._pushers.setdefault(output, []).append(push)
         return SendingEnd(push, credit, self._wake_for_credit, self._abort_from_any_thread, first_worth)
 

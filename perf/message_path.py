@@ -1,11 +1,11 @@
 """What does a message from one actor to another cost, by each way that Ray has?
 
 A batch of columns is sent, and an answer comes when it has been taken: at a pace, as a job sends small batches, and as
-fast as it goes with four under way. `link` is what the engine does within a machine: all but large messages go through
-sockets. `packed` is what it does between machines: calls of an asynchronous actor, into which they are pickled. Beside
-them: the same in four arguments that Ray pickles; a batch alone as the argument, of asynchronous and of plain methods;
-and the channel of a compiled graph (one message under way, from the driver). CPU
-is that of all processes of the cluster. Run by `python perf/message_path.py`.
+fast as it goes with four under way. `link` is what the engine does within a machine: messages go through sockets, the
+rows of larger ones through shared memory. `packed` is what it does between machines: calls of an asynchronous actor,
+into which they are pickled. Beside them: the same in four arguments that Ray pickles; a batch alone as the argument, of
+asynchronous and of plain methods; and the channel of a compiled graph (one message under way, from the driver). CPU is
+that of all processes of the cluster. Run by `python perf/message_path.py`.
 """
 
 from __future__ import annotations

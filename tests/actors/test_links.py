@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import itertools
 import os
 import pickle
@@ -12,6 +13,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +24,7 @@ from ray.exceptions import ActorDiedError
 from penstock.actors import channels
 from penstock.actors.channels import Pusher, SendingEnd, sparse_id, take_frame, unpacked
 from penstock.actors.links import Link, LinkServer, Reply, connected
+from penstock.actors.shared_segments import SegmentBudget, SenderSegments
 from penstock.engine.elements import Barrier, Batch, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -194,22 +198,138 @@ async def test_few_rows_have_a_link_of_their_own_unless_something_is_under_way(e
     await until(lambda: receiver.by_link[3:] == [(many,), (few,)])
 
 
+def _rows(number: int, count: int = 20_000) -> Batch:
+    """Many rows of all sorts of columns, other ones for each number."""
+    numbers = pa.array(range(number, number + count))
+    texts = pa.array([None, f"text {number}"] * (count // 2))
+    data = pa.record_batch({"n": numbers, "text": texts, "coded": texts.dictionary_encode()})
+    return Batch(data, numbers, pa.array([0, 1] * (count // 2), pa.int8()))
+
+
 @on_a_loop
-async def test_a_large_message_is_a_call_and_so_is_each_to_an_actor_that_nobody_finds_here(
+async def test_a_large_message_lies_in_memory_that_both_processes_see(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+    nested = Batch(pa.record_batch({"list": [[1.5, None], [], None] * 10_000}))
+    sent = [(_rows(1), Watermark(7)), (nested,), (_rows(2).slice(10, 15_000), Barrier(1)), (Watermark(8),)]
+    for message in sent:
+        sender.end.send(message)
+    await until(lambda: len(receiver.by_link) == 4)
+    assert receiver.by_link == sent
+    assert receiver.by_call == []
+    # What was copied for nobody counts in no process.
+    before = pa.total_allocated_bytes()
+    receiver.by_link.clear()
+    assert pa.total_allocated_bytes() == before
+
+
+@on_a_loop
+async def test_memory_is_written_again_only_when_the_receiver_has_let_go_of_all_that_lay_there(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+    sent = [(_rows(number),) for number in range(12)]
+    for message in sent:
+        sender.pusher(0, message)
+    # As soon as the receiver holds on to too much, messages go by calls.
+    await until(lambda: len(receiver.by_link) + len(receiver.by_call) == 12)
+    assert [*receiver.by_link, *receiver.by_call] == sent
+    assert len(receiver.by_call) == 4
+    held = receiver.by_link[3][0].data.column("n").slice(5, 1)
+    receiver.by_link.clear()
+    for message in sent:
+        sender.pusher(0, message)
+        await until(lambda: receiver.by_link)
+        assert receiver.by_link.pop() == message
+    assert len(receiver.by_call) == 4
+    assert held.to_pylist() == [8]
+
+
+@on_a_loop
+async def test_all_channels_of_a_sender_have_so_much_memory_together(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    budget, loop = SegmentBudget(5 * 2**20), asyncio.get_running_loop()
+    one, other = (Pusher(receiver, 1, 0, loop, budget=budget) for _ in range(2))
+    message = (Batch(pa.record_batch({"n": list(range(400_000))})),)
+    one(0, message)
+    await until(lambda: receiver.by_link)
+    other(0, message)
+    assert receiver.by_call == [message]
+    one.close()
+    other(0, message)
+    await until(lambda: len(receiver.by_link) == 2)
+    other.close()
+
+
+@on_a_loop
+async def test_memory_ends_with_its_link_or_with_the_last_rows_that_lie_there(ends: ExitStack) -> None:
+    receiver = Receiver(ends)
+    sender = Sender(ends, receiver)
+    gc.collect()
+    before = _memory_files()
+    for number in range(3):
+        sender.end.send((_rows(number),))
+    await until(lambda: len(receiver.by_link) == 3)
+    assert _memory_files() > before
+    sender.pusher.close()
+    await until(lambda: not receiver.server._links)
+    del sender
+    gc.collect()
+    assert receiver.by_link == [(_rows(number),) for number in range(3)]
+    receiver.by_link.clear()
+    receiver.answers.clear()
+    gc.collect()
+    assert _memory_files() == before
+
+
+def _memory_files() -> int:
+    """How many there are in this process."""
+    return Path("/proc/self/maps").read_text().count("/memfd:penstock")
+
+
+@on_a_loop
+async def test_a_link_ends_where_memory_is_spoken_of_that_never_came(ends: ExitStack) -> None:
+    first, _, frames, lost = linked(ends)
+    segments = SenderSegments(SegmentBudget())
+    known, again = segments.place([memoryview(bytes(100))]), segments.place([memoryview(b"other")])
+    assert known is not None
+    first.send(b"a frame", known)
+    await until(lambda: frames)
+    assert again is not None
+    assert again.file is not None
+    os.close(again.file)
+    first.send(b"another", replace(again, file=None))
+    await until(lambda: lost)
+    assert (frames, lost[0]) == ([b"a frame"], "second")
+
+
+class Cents(pa.ExtensionType):
+    """Stands for a type of the user's program."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "penstock.test.link_cents")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+
+@on_a_loop
+async def test_large_messages_are_calls_that_pickle_cannot_send_or_that_go_to_an_actor_that_nobody_finds_here(
     monkeypatch: pytest.MonkeyPatch, ends: ExitStack
 ) -> None:
     receiver = Receiver(ends)
     sender = Sender(ends, receiver)
-    large = (Batch(pa.record_batch({"n": list(range(100_000))})),)
-    sender.end.send(large)
-    assert receiver.by_call == [large]
+    cents = pa.ExtensionArray.from_storage(Cents(), pa.array(range(100_000)))
+    priced = (Batch(pa.record_batch([cents], ["price"])),)
+    sender.end.send(priced)
+    assert receiver.by_call == [priced]
     sender.end.send((Watermark(1),))
     await until(lambda: receiver.by_link)
     receiver.server.close()
     monkeypatch.setattr(os, "getuid", lambda: -1)
     foreign = Receiver(ends)
-    Sender(ends, foreign).end.send((Watermark(2),))
-    assert (foreign.by_link, foreign.by_call) == ([], [(Watermark(2),)])
+    large = (_rows(1),)
+    Sender(ends, foreign).end.send(large)
+    assert (foreign.by_link, foreign.by_call) == ([], [large])
     foreign.server.close()
     monkeypatch.undo()
     Sender(ends, foreign).end.send((Watermark(3),))
