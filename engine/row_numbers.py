@@ -16,6 +16,8 @@ _Int64s: TypeAlias = npt.NDArray[np.int64]
 
 DENSE: Final = 4
 """Integers are counted, and not hashed, where there are at most so many between the least and the largest, a row."""
+_HEAD: Final = 8
+"""Among so many times as many rows as there are numbers, one in three thousand of numbers that are alike is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def first_places(numbers: _Int64s) -> _Int64s:
     dense = dense_numbers(numbers, DENSE) if len(numbers) else None
     if dense is None:
         return np.sort(np.unique(numbers, return_index=True)[1])
-    return _counted(*dense[:2])[1]
+    return _first_rows(*dense[:2])
 
 
 def dense_integers(column: pa.Array, times: int) -> tuple[_Int64s, int] | None:
@@ -119,12 +121,32 @@ def _codes(column: pa.Array) -> tuple[_Int64s, pa.Array]:
 
 
 def _counted(numbers: _Int64s, end: int) -> tuple[_Int64s, _Int64s]:
-    """The codes of numbers from 0 to `end` - 1, and the row where each code comes first: without a hash table."""
+    """The codes of numbers from 0 to `end` - 1, and the row where each code comes first: without a hash table.
+
+    Where rows are many times the numbers, most of these are among the first rows, and the others need but a look.
+    """
+    begun = _HEAD * end
+    firsts = _first_rows(numbers[:begun], end)
+    table = np.empty(end, np.int64)
+    table.fill(-1)
+    table[numbers[firsts]] = np.arange(len(firsts))
+    codes: _Int64s = table.take(numbers)
+    if begun < len(numbers) and codes.min() < 0:
+        missing = np.flatnonzero(codes < 0)
+        others = missing[_first_rows(numbers[missing], end)]
+        table[numbers[others]] = np.arange(len(firsts), len(firsts) + len(others))
+        codes[missing] = table[numbers[missing]]
+        firsts = np.concatenate([firsts, others])
+    return codes, firsts
+
+
+def _first_rows(numbers: _Int64s, end: int) -> _Int64s:
+    """The row where each of the numbers comes first, ascending."""
     rows = len(numbers)
-    first = np.full(end, rows)
+    first = np.empty(end, np.int64)
+    first.fill(rows)
     # Backwards, so that the first row of each number is written last, and stays.
     first[numbers[::-1]] = np.arange(rows - 1, -1, -1)
-    firsts = np.sort(first[first < rows])
-    codes = np.empty(end, np.int64)
-    codes[numbers[firsts]] = np.arange(len(firsts))
-    return codes[numbers], firsts
+    firsts: _Int64s = first[first < rows]
+    firsts.sort()
+    return firsts

@@ -52,6 +52,15 @@ def test_rows_are_numbered_as_a_dict_would(given: list[pa.Array]) -> None:
     assert (groups.ids.tolist(), groups.count) == (expected, len(distinct))
 
 
+@given(st.lists(st.integers(0, 3), min_size=1), st.lists(_NEAR))
+def test_values_that_come_late_among_many_rows_have_the_last_numbers(early: list[int], late: list[int]) -> None:
+    rows = [*early * 300, *late, *early]
+    expected, distinct = numbered([(row,) for row in rows])
+    numbers, (values,) = distinct_of([pa.array(rows)])
+    assert numbers.tolist() == expected
+    assert list(zip(values.to_pylist(), strict=True)) == distinct
+
+
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
 def test_no_rows_have_no_numbers(kind: pa.DataType) -> None:
     numbers, (values,) = distinct_of([pa.array([], kind)])
