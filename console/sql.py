@@ -31,8 +31,8 @@ from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
 from penstock.tables.parse.statements import JobStatement
-from penstock.tables.plan.changelog import is_bounded
 from penstock.tables.plan.nodes import INSERT_ONLY
+from penstock.tables.plan.time_columns import is_bounded
 from penstock.tables.table import OP, Table
 from penstock.tables.types import STRING
 

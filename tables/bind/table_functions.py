@@ -178,7 +178,9 @@ class TableFunctionBinder:
                     codes[operation] = code
         names = unique_names([self._op_name(), *(column.name for column in node.columns)])
         op = Column(names[0], t.STRING.with_nullable(False))
-        plain = tuple(Column(name, c.type, c.time) for name, c in zip(names[1:], node.columns, strict=True))
+        # A row that is taken back may be of any time.
+        times = [c.time if c.time is TimeAttribute.PROCTIME else None for c in node.columns]
+        plain = tuple(Column(name, c.type, time) for name, c, time in zip(names[1:], node.columns, times, strict=True))
         changes = ToChangelog(node, codes, (op, *plain))
         return in_front(changes, tuple(place + 1 for place in self._partition(scope)))
 

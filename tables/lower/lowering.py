@@ -33,8 +33,8 @@ from penstock.tables.lower.unnest import UnnestSpec
 from penstock.tables.lower.untimed import UntimedSpec
 from penstock.tables.lower.windows import lower_window_aggregate, lower_window_table
 from penstock.tables.plan import nodes as p
-from penstock.tables.plan.changelog import changelog_mode, engine_mode, goes_by_time
-from penstock.tables.plan.time_columns import is_finer
+from penstock.tables.plan.changelog import changelog_mode, engine_mode
+from penstock.tables.plan.time_columns import goes_by_time, is_finer
 
 
 def _values(lowering: Lowering, node: p.Values) -> DataStream:
@@ -114,7 +114,7 @@ def _sort(lowering: Lowering, node: p.Sort) -> DataStream:
             ) from error
     if node.limit is None and not node.offset:
         return stream
-    return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream)
+    return add_changelog(LimitSpec(node.offset, node.limit), schema_of(node.columns), stream, timed=stream._timed)
 
 
 def _sorted(lowering: Lowering, stream: DataStream, node: p.Sort) -> DataStream:

@@ -11,7 +11,7 @@ from penstock.tables.expressions import Expression, FunctionCall, UserCall, colu
 from penstock.tables.plan import nodes as p
 from penstock.tables.plan.expression_traits import is_deterministic
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, Change, ChangelogMode, PlanNode, inputs_of
-from penstock.tables.plan.time_columns import is_event_time
+from penstock.tables.plan.time_columns import goes_by_time, time_by
 
 _NEEDS_INSERTS = (p.WindowAggregate, p.IntervalJoin, p.MatchRecognize)
 _SESSION = p.WindowKind.SESSION
@@ -103,7 +103,7 @@ def over_time(node: p.OverAggregate) -> p.TimeAttribute | None:
         GraphError: rows that change are ordered by the time of the clock.
     """
     key = node.order[0] if len(node.order) == 1 else None
-    time = None if key is None else _time(node.input, key.column)
+    time = None if key is None else time_by(node.input, key.column)
     if time is None:
         return None
     if key is not None and not key.descending and changelog_mode(node.input) == INSERT_ONLY:
@@ -123,25 +123,7 @@ def first_time(node: p.TopN) -> p.TimeAttribute | None:
     key = node.order[0] if len(node.order) == 1 else None
     if key is None or key.descending or node.function != "ROW_NUMBER" or node.last != 1 or node.in_windows:
         return None
-    return _time(node.input, key.column) if changelog_mode(node.input) == INSERT_ONLY else None
-
-
-def goes_by_time(node: p.Sort) -> bool:
-    """Whether a sort begins with ascending time, so that rows can be given in order as time goes on."""
-    if not node.order or node.order[0].descending:
-        return False
-    return _time(node.input, node.order[0].column) is not None
-
-
-def _time(node: PlanNode, column: int) -> p.TimeAttribute | None:
-    """By which time rows go by a column."""
-    time = node.columns[column].time
-    return time if time is p.TimeAttribute.PROCTIME or is_event_time(node, column) else None
-
-
-def is_bounded(node: PlanNode) -> bool:
-    """Whether the rows of a node end."""
-    return all(scan.bounded for scan in p.walk_plan(node) if isinstance(scan, p.Scan))
+    return time_by(node.input, key.column) if changelog_mode(node.input) == INSERT_ONLY else None
 
 
 def check_clock(condition: Expression, columns: p.Columns) -> None:

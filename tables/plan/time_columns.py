@@ -61,15 +61,48 @@ def is_finer(kind: SqlType) -> bool:
 
 
 def is_event_time(node: p.PlanNode, column: int) -> bool:
-    """Whether rows can go by a column: not behind a join without bounds of time, where a row of any time may come.
+    """Whether rows can go by a column: it is of event time, and nothing below gives rows of any time.
 
     Source: Flink's `RelTimeIndicatorConverter`, by which only some joins keep time attributes.
     """
-    if node.columns[column].time is not TimeAttribute.ROWTIME:
-        return False
+    return node.columns[column].time is TimeAttribute.ROWTIME and untimed_by(node, column) is None
+
+
+def untimed_by(node: p.PlanNode, column: int) -> p.Join | p.Sort | None:
+    """What is below a column of event time and gives rows of any time, so that none can go by it.
+
+    That are joins without bounds of time, and an order by anything else, whose rows come when all have.
+    """
     if isinstance(node, p.Join) and not (node.in_windows or is_within_windows(node)):
+        return node
+    if isinstance(node, p.Sort) and node.order and not goes_by_time(node) and is_bounded(node.input):
+        return node
+    found = (untimed_by(*one) for one in _carried_from(node, column))
+    return next((one for one in found if one is not None), None)
+
+
+def time_by(node: p.PlanNode, column: int) -> TimeAttribute | None:
+    """By which time rows go by a column."""
+    time = node.columns[column].time
+    return time if time is TimeAttribute.PROCTIME or is_event_time(node, column) else None
+
+
+def goes_by_time(node: p.Sort) -> bool:
+    """Whether a sort begins with ascending time, so that rows can be given in order as time goes on.
+
+    Rows that lack the time come first, which can only be where there is an end, or a limit.
+    """
+    if not node.order or node.order[0].descending:
         return False
-    return all(is_event_time(*one) for one in _carried_from(node, column))
+    column = node.order[0].column
+    if may_lack(node.input, column) and (node.limit is not None or node.offset or is_bounded(node.input)):
+        return False
+    return time_by(node.input, column) is not None
+
+
+def is_bounded(node: p.PlanNode) -> bool:
+    """Whether the rows of a node end."""
+    return all(scan.bounded for scan in p.walk_plan(node) if isinstance(scan, p.Scan))
 
 
 def chosen(node: p.PlanNode, column: int) -> p.PlanNode:

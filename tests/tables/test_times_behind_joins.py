@@ -129,6 +129,16 @@ def test_rows_without_the_time_are_there(query: str) -> None:
     assert Counter((row["id"], row["w"]) for row in given) == Counter((row["id"], row["w"]) for row in made)
 
 
+@pytest.mark.parametrize("limit", ["", " LIMIT 5", " LIMIT 30 OFFSET 2"])
+def test_rows_without_the_time_come_first(limit: str) -> None:
+    left, right = streams(11, 20)
+    made = [row["bts"] for row in joined("LEFT", left, right, -2, 3)]
+    wanted = sorted(made, key=lambda time: (time is not None, time))
+    wanted = {"": wanted, " LIMIT 5": wanted[:5]}.get(limit, wanted[2:32])
+    found = asked(left, right, ALONE + between(-2, 3), f"SELECT bts FROM j ORDER BY bts{limit}")
+    assert [row["bts"] for row in found] == wanted
+
+
 @pytest.mark.parametrize(("low", "high"), [(-2, 3), (0, 0)])
 def test_rows_without_the_time_are_in_no_window_and_meet_none(low: int, high: int) -> None:
     left, right = streams(11, 30)

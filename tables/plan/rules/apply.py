@@ -25,11 +25,11 @@ Rule: TypeAlias = Callable[[PlanNode], PlanNode]
 RULES: Final[tuple[Rule, ...]] = (
     joined_conditions,
     merged_projections,
+    top_n,
     interval_joins,
     event_times,
     window_aggregates,
     interval_joins,
-    top_n,
     windowed_rows,
     merged_projections,
     versioned_tables,

@@ -6,6 +6,7 @@ Rows of a join within an interval go by the later time of both sides.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from penstock.engine.errors import GraphError
 from penstock.tables.building import call
@@ -21,7 +22,16 @@ from penstock.tables.plan.nodes import (
     TopN,
     WindowTable,
 )
-from penstock.tables.plan.time_columns import behind_ms, is_event_time, may_lack, timed
+from penstock.tables.plan.time_columns import behind_ms, is_event_time, may_lack, timed, untimed_by
+
+_BEHIND_JOIN: Final = (
+    "a join of rows of any times: what comes next may be of any time, too; bound the times of both sides in ON "
+    "(b.ts BETWEEN a.ts AND a.ts + INTERVAL '5' MINUTE), or take the windows of both sides and join these"
+)
+_BEHIND_SORT: Final = (
+    "an ORDER BY that begins with something else: its rows come when all are there; order by the time, or take the "
+    "first rows by ROW_NUMBER() OVER (ORDER BY ...)"
+)
 
 
 def event_times(node: PlanNode) -> PlanNode:
@@ -29,9 +39,10 @@ def event_times(node: PlanNode) -> PlanNode:
     match node:
         case EventTime():
             below = timed(_checked(node.input, node.column), node.column)
-            # What is above would go by the first column of event time.
-            is_needed = below is node.input and behind_ms(below, _place(below))
-            return node if is_needed else below
+            # What is above would take the first column of event time, whose times may be others or always there.
+            first = _place(below)
+            differs = first != node.column and (behind_ms(below, first) or may_lack(below, node.column))
+            return node if below is node.input and differs else below
         case WindowTable() if node.window.time is TimeAttribute.ROWTIME:
             # What has no time is in no window.
             return _over(node, node.time_column, drops_null=True)
@@ -68,14 +79,12 @@ def _checked(node: PlanNode, column: int) -> PlanNode:
     """The node whose rows are to go by a column.
 
     Raises:
-        GraphError: a join without bounds of time is below.
+        GraphError: below is what gives rows of any time.
     """
-    if not is_event_time(node, column):
-        raise GraphError(
-            f"column {node.columns[column].name!r} is no time attribute behind a join of rows of any times: what comes "
-            "next may be of any time, too; bound the times of both sides in ON (b.ts BETWEEN a.ts AND a.ts + INTERVAL "
-            "'5' MINUTE), or take the windows of both sides and join these"
-        )
+    below = untimed_by(node, column)
+    if below is not None:
+        behind = _BEHIND_SORT if isinstance(below, Sort) else _BEHIND_JOIN
+        raise GraphError(f"column {node.columns[column].name!r} is no time attribute behind {behind}")
     return node
 
 

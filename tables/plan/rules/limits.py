@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from penstock.tables import types as t
 from penstock.tables.expressions import Constant, InputColumn
-from penstock.tables.plan.changelog import changelog_mode, goes_by_time, is_bounded
+from penstock.tables.plan.changelog import changelog_mode
 from penstock.tables.plan.nodes import INSERT_ONLY, Column, Filter, PlanNode, Project, Sort, TopN, unique_names
+from penstock.tables.plan.time_columns import goes_by_time, is_bounded
 
 
 def limits(node: PlanNode) -> PlanNode:
