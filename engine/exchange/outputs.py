@@ -41,10 +41,8 @@ class Channel(Protocol):
         """How many messages have been sent and not been taken by the receiver."""
         ...
 
-    @property
-    def wanted_rows(self) -> float:
-        """How many rows the receiver wants to have under way on this channel; infinity for as many as there are."""
-        ...
+    wanted_rows: float
+    """How many rows the receiver wants to have under way on this channel; infinity for as many as there are."""
 
     def send(self, message: Message) -> None:
         """Send one message; uses up one credit until the receiver has taken it."""
@@ -119,6 +117,10 @@ class ChannelBuffer:
     def wanted_rows(self) -> float:
         """How many rows the receiver wants in a message."""
         return self._channel.wanted_rows / 2
+
+    def expect(self, wanted_rows: float) -> None:
+        """Take the receiver to want no more rows in a message than so many, until it says so itself."""
+        self._channel.wanted_rows = min(self._channel.wanted_rows, 2 * wanted_rows)
 
     def congested(self, now: float) -> bool:
         """Whether rows are due and the message before them has not been taken."""

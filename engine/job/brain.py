@@ -126,7 +126,7 @@ class JobBrain:
     @property
     def changing(self) -> str | None:
         """The rescale or move that is under way, in words: from the request until all run again."""
-        return self._rescaling.wanted
+        return None if self.ended else self._rescaling.wanted
 
     @property
     def since_ms(self) -> int:

@@ -29,7 +29,7 @@ from penstock.engine.metrics import ChannelStatistics, OutputStatistics
 from penstock.engine.operators.base import Collector
 
 _MOST_HELD_ROWS: Final = 65_536
-"""So many rows may be kept back for an edge before the task takes no more input."""
+"""So many rows may be kept back for an edge before the task takes no more input; fewer, where receivers want fewer."""
 
 
 class RouterEdge:
@@ -70,7 +70,8 @@ class RouterEdge:
         self._status: WatermarkStatus | None = None
         self._end: EndOfInput | None = None
         self._held: list[Batch | Control] | None = None
-        self._held_rows = 0
+        self._held_rows, self._most_held = 0, 0.0
+        self._left_rows = 0  # went to channels that have been replaced
 
     @property
     def holds_back(self) -> bool:
@@ -80,11 +81,11 @@ class RouterEdge:
     @property
     def full(self) -> bool:
         """Whether as much is kept back as may be."""
-        return self._held_rows >= _MOST_HELD_ROWS
+        return self._held is not None and self._held_rows >= self._most_held
 
     def wanted_of(self, rows: int) -> float:
         """Of so many rows of input, by what has come of `rows`, the receivers have as much as they want at once."""
-        emitted = sum(buffer.added_rows for buffer in self.buffers)
+        emitted = self._left_rows + sum(buffer.added_rows for buffer in self.buffers)
         return sum(buffer.wanted_rows for buffer in self.buffers) * rows / emitted if emitted else math.inf
 
     def collect(self, batch: Batch) -> None:
@@ -124,6 +125,7 @@ class RouterEdge:
         """Keep back what is emitted from now on: the subtasks behind the edge are about to be replaced."""
         if self._held is None:
             self._held = []
+            self._most_held = min(_MOST_HELD_ROWS, sum(2 * buffer.wanted_rows for buffer in self.buffers))
 
     def resume(self) -> None:
         """Emit what was kept back, and what follows, to the channels that there are."""
@@ -135,7 +137,13 @@ class RouterEdge:
                 self.broadcast(element)
 
     def connect(self, other: RouterEdge) -> None:
-        """Take over the channels of another edge, which nothing was emitted to; each learns the event time or end."""
+        """Take over the channels of another edge, which nothing was emitted to; each learns the event time or end.
+
+        Their receivers do what those before them did, and so are taken to be as slow.
+        """
+        self._left_rows += sum(buffer.added_rows for buffer in self.buffers)
+        for buffer in other.buffers:
+            buffer.expect(max((before.wanted_rows for before in self.buffers), default=math.inf))
         self._split, self.buffers, self._marked = other._split, other.buffers, other._marked
         self._receivers = other._receivers
         self.uid, self.overtakable, self.takes_back = other.uid, other.overtakable, other.takes_back

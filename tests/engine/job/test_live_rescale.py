@@ -328,6 +328,16 @@ def test_a_drain_while_state_is_taken_in_for_a_rescale_comes_first() -> None:
     assert (shell.brain.status, shell.answers(drain)) == (JobStatus.FINISHED, [f"memory://{number}"])
 
 
+def test_a_job_that_ends_while_it_is_to_be_rescaled_is_being_changed_no_more() -> None:
+    shell = Shell().run()
+    shell.ask(ev.RescaleJob({"sink": 3}))
+    shell.finish()
+    shell.store()
+    shell.commit()
+    shell.take_down()
+    assert (shell.brain.status, shell.brain.changing) == (JobStatus.FINISHED, None)
+
+
 def replacing(shell: Shell) -> None:
     switching(shell)
 

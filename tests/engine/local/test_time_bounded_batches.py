@@ -49,17 +49,18 @@ def test_a_slow_function_does_not_keep_checkpoints_waiting(mode: Any, rate: floa
     assert max(took) < 1.5, f"seconds by the clock of the function: {took}"
 
 
-def test_checkpoints_behind_a_live_rescale_of_a_source_wait_for_no_backlog_of_its_new_subtasks(tmp_path: Path) -> None:
-    """Each of them begins to send without knowing how slow the function is."""
+@pytest.mark.parametrize(("uid", "parallelism"), [("rows", 8), ("slow", 2)])
+def test_checkpoints_behind_a_live_rescale_wait_for_no_backlog(uid: str, parallelism: int, tmp_path: Path) -> None:
+    """New senders do not know yet how slow the function is, and others keep rows back until new receivers are there."""
     clock = ManualClock()
     env = local_environment(1, clock=clock, checkpoints=checkpoints("0s", str(tmp_path)))
     rows = env.from_source(DataGenSource({"i": Sequence(), "k": lambda number: number % 10})).uid("rows")
-    rows.key_by("k").process(slow(clock, 0.002)).filter(ps.col("i") < 0).collect()
+    rows.key_by("k").process(slow(clock, 0.002)).uid("slow").filter(ps.col("i") < 0).collect()
     job = env.submit()
     until = clock.monotonic() + 1.0
     while clock.monotonic() < until:
         job.pump(0.001)
-    assert job.rescale({"rows": 8}) > 0
+    assert job.rescale({uid: parallelism}) > 0
     took = []
     for _ in range(3):
         asked = clock.monotonic()
