@@ -25,10 +25,13 @@ from blake3 import blake3
 _BLOCK: Final = 2 << 20
 """Written at once past the page cache: what is copied into it for that stays in the processor's. It is one
 page of the larger size that the kernel has: a write holds that, instead of hundreds."""
-_LARGE: Final = 1 << 18
+LARGE: Final = 1 << 18
 """From this length (bytes) on."""
-_ALIGNED: Final = 4096
-"""Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides."""
+ALIGNED: Final = 4096
+"""Past the page cache, whole units are written of this length (bytes), which that of a disk's own divides, from memory
+that begins at a multiple of it."""
+_AT_ONCE: Final = 1 << 25
+"""No more is given to the disk at once, which a process that is killed waits for."""
 _DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Only Linux has it."""
 _FILE_MODE: Final = 0o600
@@ -146,7 +149,7 @@ def _make_folder(folder: str) -> None:
 def _write_new(file: str, data: Data) -> None:
     with open(file, "xb", buffering=0, opener=_open_private) as out:
         parts = parts_of(data)
-        if not (_DIRECT and sum(part.nbytes for part in parts) >= _LARGE and _write_blocks(out, parts)):
+        if not (_DIRECT and sum(part.nbytes for part in parts) >= LARGE and _write_blocks(out, parts)):
             for part in parts:
                 _write_all(out, part)
         os.fsync(out.fileno())
@@ -170,8 +173,8 @@ def _write_blocks(out: io.FileIO, parts: Sequence[memoryview]) -> bool:
     flags = fcntl.fcntl(out, fcntl.F_GETFL)
     try:
         fcntl.fcntl(out, fcntl.F_SETFL, flags | _DIRECT)
-        for filled in _fill(view, parts):
-            _write_all(out, view[: -(-filled // _ALIGNED) * _ALIGNED])
+        for units in _units(view, parts):
+            _write_all(out, units)
         out.truncate(sum(part.nbytes for part in parts))
         return True
     except OSError:
@@ -196,21 +199,32 @@ def _take_block() -> memoryview:
         return memoryview(block)
 
 
-def _fill(view: memoryview, parts: Sequence[memoryview]) -> Iterator[int]:
-    """Copy the parts into `view` one behind the other; gives how much it holds, when it is full and at the end."""
-    filled = 0
+def _units(view: memoryview, parts: Sequence[memoryview]) -> Iterator[memoryview]:
+    """Whole units, one behind the other: of a part where its memory is aligned as the file is, else copied to `view`.
+
+    The last ones may end with what lay in `view` before.
+    """
+    filled = offset = 0
     for part in parts:
         begin = 0
+        if part.nbytes >= LARGE and (pa.py_buffer(part).address - offset) % ALIGNED == 0:
+            begin = -offset % ALIGNED
+            view[filled : filled + begin] = part[:begin]
+            yield view[: filled + begin]
+            end = part.nbytes - (part.nbytes - begin) % ALIGNED
+            yield part[begin:end]
+            begin, filled = end, 0
         while begin < part.nbytes:
             length = min(view.nbytes - filled, part.nbytes - begin)
             view[filled : filled + length] = part[begin : begin + length]
             begin, filled = begin + length, filled + length
             if filled == view.nbytes:
-                yield filled
+                yield view
                 filled = 0
-    yield filled
+        offset += part.nbytes
+    yield view[: -(-filled // ALIGNED) * ALIGNED]
 
 
 def _write_all(out: io.FileIO, part: memoryview) -> None:
     while part.nbytes:
-        part = part[out.write(part) or 0 :]
+        part = part[out.write(part[:_AT_ONCE]) or 0 :]

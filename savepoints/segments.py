@@ -6,6 +6,7 @@ compared before anything looks into the bytes. No pickle: files are Arrow IPC, w
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,12 +19,16 @@ from penstock.engine.columns import beside
 from penstock.engine.elements import Batch, Partials, Slices
 from penstock.engine.errors import CheckpointCorruptError
 from penstock.savepoints.arrow_sizes import bytes_of_stream, rows_and_bytes
-from penstock.savepoints.content import Data, Pieces, algorithm_of, digest_of, joined, length_of, whole
+from penstock.savepoints.content import ALIGNED, LARGE, Data, Pieces, algorithm_of, digest_of, joined, length_of, whole
 from penstock.savepoints.paths import check_path, join_url
 from penstock.savepoints.storage import BlobStore
 
 _COPIED_BYTES: Final = 16 * 1024
 """To copy a table of so many bytes takes less time than to keep track of its pieces, a dozen a column."""
+_PADDED_BYTES: Final = 1 << 20
+"""In files of tables of so many bytes the first large column begins at a page: if it does so in memory, too, as columns
+of captures do, it is written from there, and not copied before."""
+_PADDING: Final = b"penstock.padding"
 _FREE_BYTES: Final = 16 * 1024 * 1024
 _MOST_TIMES: Final = 100
 """How much more memory than bytes a file may take. Ours are not compressed; those that others have made may be."""
@@ -91,10 +96,26 @@ def encode_table(table: pa.Table, compression: Compression | None = None) -> Dat
         copied = pa.BufferOutputStream()
         _write_table(copied, table, options)
         return copied.getvalue()
+    if compression is None and table.nbytes >= _PADDED_BYTES and table.column(0).num_chunks == 1:
+        table = _padded(table, options)
+    return Pieces(tuple(_parts(table, options)))
+
+
+def _padded(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> pa.Table:
+    """The table with metadata of such a length that the first large column of its file begins at a page."""
+
+    def padded(length: int) -> pa.Table:
+        return table.replace_schema_metadata({**(table.schema.metadata or {}), _PADDING: b" " * length})
+
+    head = itertools.takewhile(lambda part: len(part) < LARGE, _parts(padded(0), options))
+    return padded(-sum(map(len, head)) % ALIGNED)
+
+
+def _parts(table: pa.Table, options: pa.ipc.IpcWriteOptions) -> list[bytes | pa.Buffer]:
     parts = _Parts()
     with pa.PythonFile(parts, "w") as sink:
         _write_table(sink, table, options)
-    return Pieces(tuple(parts.written))
+    return parts.written
 
 
 def _write_table(sink: pa.NativeFile, table: pa.Table, options: pa.ipc.IpcWriteOptions) -> None:
@@ -103,14 +124,18 @@ def _write_table(sink: pa.NativeFile, table: pa.Table, options: pa.ipc.IpcWriteO
 
 
 class _Parts:
-    """A file that keeps what is written to it, by reference; Arrow closes it."""
+    """A file that keeps what is written to it, by reference, in one part where the memory is one; Arrow closes it."""
 
     def __init__(self) -> None:
         self.written: list[bytes | pa.Buffer] = []
         self.closed = False
 
     def write(self, part: bytes | pa.Buffer) -> None:
-        self.written.append(part)
+        last = self.written[-1] if self.written else b""
+        if isinstance(last, pa.Buffer) and isinstance(part, pa.Buffer) and last.address + last.size == part.address:
+            self.written[-1] = pa.foreign_buffer(last.address, last.size + part.size, base=(last, part))
+        else:
+            self.written.append(part)
 
     def flush(self) -> None:
         """Nothing waits."""
@@ -135,7 +160,10 @@ def decode_table(data: Data, file: FileHandle, where: str) -> pa.Table:
         rows, size = rows_and_bytes(content)
         _check_size(rows, size, content.size)
         with pa.ipc.open_file(content) as reader:
-            return reader.read_all()
+            rows = reader.read_all()
+            return rows.replace_schema_metadata(
+                {k: v for k, v in (rows.schema.metadata or {}).items() if k != _PADDING}
+            )
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_arrow(file, where, error) from error
 

@@ -223,9 +223,7 @@ class LocalBlobs:
                 self._check_within(folder, path)
                 folders.add(folder)
             try:
-                os.unlink(file)
-            except (FileNotFoundError, NotADirectoryError):
-                continue
+                unlink(file)
             except OSError as error:
                 raise self._failed("deleted", path, error) from error
         for folder in folders:
@@ -264,12 +262,10 @@ class LocalBlobs:
 
     def _remove_empty(self, folder: str) -> None:
         """Folders are of no meaning to a store: those that are left empty go, up to its own."""
-        while len(folder) >= len(self.folder):
-            try:
+        with contextlib.suppress(OSError):
+            while len(folder) >= len(self.folder):
                 os.rmdir(folder)
-            except OSError:
-                return
-            folder = os.path.dirname(folder)
+                folder = os.path.dirname(folder)
 
     def _failed(self, what: str, path: str, error: OSError) -> CheckpointError:
         kind = TransientStorageError if error.errno in _TRANSIENT else CheckpointError

@@ -102,25 +102,26 @@ class _Files:
         keys = None if apart is None else self._write_keys(uid, rows, apart)
         data = encode_table((rows if apart is None else rows.drop_columns(apart.names)).unify_dictionaries())
         digest, length = digest_of(data), length_of(data)
-        if like is not None and len(like.segments) == 1:
-            only = like.segments[0]
-            if (only.file.digest, only.file.length, only.keys) == (digest, length, keys):
-                return only
+        only = like.segments[0] if like is not None and len(like.segments) == 1 else None
+        if only is not None and (only.file.digest, only.file.length, only.keys) == (digest, length, keys):
+            return only
+        file = self.write(uid, data, digest=digest)
+        if only is not None and only.keys is not None and only.keys == keys:
+            return replace(only, file=file)
         first, last = -1, -1
         if KEY_GROUP in rows.column_names:
             bounds = pc.min_max(rows.column(KEY_GROUP)).as_py()
             first, last = bounds["min"], bounds["max"]
-        return SegmentHandle(self.write(uid, data, digest=digest), rows.num_rows, first, last, keys)
+        return SegmentHandle(file, rows.num_rows, first, last, keys)
 
     def _write_keys(self, uid: str, rows: pa.Table, apart: _KeysApart) -> FileHandle:
         return apart.file or self.write(uid, encode_table(rows.select(apart.names).unify_dictionaries()))
 
     def write_in_flight(self, in_flight: Mapping[str, Sequence[Batch]]) -> tuple[InFlightHandle, ...]:
         """Write rows that were on their way, one file for each exchange and sender."""
-        present = [(key, batches) for key, batches in in_flight.items() if batches]
-        writes = [partial(self.write, key, encode_batches(batches)) for key, batches in present]
-        files = _each(writes, self.uploads)
-        return tuple(InFlightHandle(key, file) for (key, _), file in zip(present, files, strict=True))
+        present = {key: batches for key, batches in in_flight.items() if batches}
+        writes = [partial(self.write, key, encode_batches(batches)) for key, batches in present.items()]
+        return tuple(map(InFlightHandle, present, _each(writes, self.uploads)))
 
     def remove_written(self) -> None:
         """Nothing will refer to them; what cannot be removed now stays behind."""
@@ -243,11 +244,10 @@ class CheckpointWriter:
 
     def _write_checkpoint(self, capture: TaskCapture, files: _Files) -> SubtaskHandle:
         checkpoint, base = capture.barrier.checkpoint, capture.barrier.base
-        keys = list(self._tables)
         # Tasks wait for what they are replaced behind: it merges nothing.
         first = _nothing_to_merge if capture.barrier.replaced else first_to_merge
-        written = _each([partial(self._write_table, files, key, base, first) for key in keys], files.uploads)
-        tables = dict(zip(keys, written, strict=True))
+        writes = [partial(self._write_table, files, key, base, first) for key in self._tables]
+        tables = dict(zip(self._tables, _each(writes, files.uploads), strict=True))
         known = self._native.get(base, {})
         # Another attempt wrote those that were restored: the backend may have given their names anew since.
         unchanged = _has_content if base == self._restored else _has_length
@@ -394,8 +394,7 @@ def _handle(
 ) -> SubtaskHandle:
     operators = []
     for uid, name, operator in capture.operators:
-        own = {table: tables.get((uid, table)) for table in operator.tables}
-        present = {table: handle for table, handle in own.items() if handle is not None}
+        present = {table: handle for table in operator.tables if (handle := tables.get((uid, table))) is not None}
         operators.append(OperatorHandle(uid, name, present, operator.watermark, natives.get(uid)))
     return SubtaskHandle(
         capture.task, capture.subtask, capture.parallelism, tuple(operators), in_flight, capture.finished

@@ -20,7 +20,7 @@ from penstock.engine.aggregates.accumulators import FoldAccumulator, GroupAccumu
 from penstock.engine.cells.segment_cells import SegmentCells
 from penstock.engine.columns import beside, numpy_type
 from penstock.engine.row_numbers import Groups
-from penstock.engine.state.keys.codec import pooled_copy
+from penstock.engine.state.keys.codec import pooled_copies, pooled_copy
 
 Cells = npt.NDArray[np.int64]
 KeysOf = Callable[[Cells], pa.Table]
@@ -141,7 +141,10 @@ class AccumulatorCells:
 
     def captured_first(self, count: int) -> Callable[[], pa.Table]:
         """As `captured` of the cells 0 to `count` - 1, in a fraction of the time."""
-        dense = {name: column.captured_first(count) for name, column in self._dense.items()}
+        copies = pooled_copies([column.values[:count] for column in self._dense.values()])
+        dense = {
+            name: self._dense[name].captured_first(values) for name, values in zip(self._dense, copies, strict=True)
+        }
         segments = None if self._segments is None else self._segments.captured(np.arange(count))
         return partial(_made, list(self._undecided), dense, segments, count)
 
@@ -201,6 +204,9 @@ class DenseColumn:
         fold: whose accumulators these are.
         kind: their type; `storage_type` must know it.
         cells: how many there is room for; none of them has seen a value.
+
+    Attributes:
+        values: by cell.
     """
 
     def __init__(self, fold: FoldAccumulator, kind: pa.DataType, cells: int) -> None:
@@ -212,7 +218,7 @@ class DenseColumn:
         self._ufunc = _UFUNCS[fold.function]
         dtype = numpy_type(storage)
         self._identity = _identity(fold.function, dtype)
-        self._values = np.full(cells, self._identity, dtype)
+        self.values = np.full(cells, self._identity, dtype)
         # Only columns with nulls need it, and they are few.
         self._valid: npt.NDArray[np.bool_] | None = None
         self._limit = _limit(dtype) if fold.function == "sum" else None
@@ -220,20 +226,20 @@ class DenseColumn:
 
     def reserve(self, cells: int) -> None:
         """Make room for as many cells."""
-        more = cells - len(self._values)
-        self._values = np.concatenate([self._values, np.full(more, self._identity, self._values.dtype)])
+        more = cells - len(self.values)
+        self.values = np.concatenate([self.values, np.full(more, self._identity, self.values.dtype)])
         if self._valid is not None:
             self._valid = np.concatenate([self._valid, np.zeros(more, np.bool_)])
 
     def clear(self, cells: Cells) -> None:
         """Forget what the cells hold."""
-        self._values[cells] = self._identity
+        self.values[cells] = self._identity
         if self._valid is not None:
             self._valid[cells] = False
 
     def track_nulls(self, unseen: Cells) -> None:
         """From now on keep account of which cells have seen a value; all have, but for `unseen`."""
-        self._valid = np.ones(len(self._values), np.bool_)
+        self._valid = np.ones(len(self.values), np.bool_)
         self._valid[unseen] = False
 
     @property
@@ -257,16 +263,16 @@ class DenseColumn:
             self._check(cells, numbers, keys_of)
         # Floats that grow beyond the largest are infinite, and no warning: as in Arrow.
         with np.errstate(over="ignore", invalid="ignore"):
-            self._ufunc.at(self._values, cells, numbers)
+            self._ufunc.at(self.values, cells, numbers)
 
     def read(self, cells: Cells) -> pa.Array:
         """The accumulators of `cells`."""
         missing = None if self._valid is None else ~self._valid[cells]
-        return self._array(self._values[cells], missing)
+        return self._array(self.values[cells], missing)
 
     def captured(self, cells: Cells) -> Callable[[], pa.Array]:
         """What `read` gives now, to be made later and in any thread: only values are copied."""
-        values, valid = self._values, self._valid
+        values, valid = self.values, self._valid
         if _WHOLE_COPY * len(cells) >= len(values):
             # To copy it in order is several times faster than to pick out what is needed.
             values, valid = values.copy(), None if valid is None else valid.copy()
@@ -274,10 +280,9 @@ class DenseColumn:
         values, valid = values[cells], None if valid is None else valid[cells]
         return lambda: self._array(values, None if valid is None else ~valid)
 
-    def captured_first(self, count: int) -> Callable[[], pa.Array]:
-        """As `captured` of the cells 0 to `count` - 1, which are copied as a block."""
-        values = pooled_copy(self._values[:count])
-        valid = None if self._valid is None else pooled_copy(self._valid[:count])
+    def captured_first(self, values: npt.NDArray[Any]) -> Callable[[], pa.Array]:
+        """As `captured` of the first cells, of whose values these are a copy."""
+        valid = None if self._valid is None else pooled_copy(self._valid[: len(values)])
         return lambda: self._array(values, None if valid is None else ~valid)
 
     def combined(self, cells: Cells, groups: Groups, keys_of: KeysOf) -> pa.Array:
@@ -286,10 +291,10 @@ class DenseColumn:
         Raises:
             RecordError: a sum does not fit its type.
         """
-        values = self._values[cells]
+        values = self.values[cells]
         if self._limit is not None and self._largest * len(cells) >= self._limit:
             self._check_rows(groups.ids, values, cells, keys_of)
-        results = np.full(groups.count, self._identity, self._values.dtype)
+        results = np.full(groups.count, self._identity, self.values.dtype)
         with np.errstate(over="ignore", invalid="ignore"):
             self._ufunc.at(results, groups.ids, values)
         if self._valid is None:
@@ -307,11 +312,11 @@ class DenseColumn:
         assert self._limit is not None
         more = _largest(numbers) * len(numbers)
         if self._largest + more >= self._limit:
-            self._largest = _largest(self._values)
+            self._largest = _largest(self.values)
         if self._largest + more >= self._limit:
             touched = np.unique(cells)
             every = np.concatenate([cells, touched])
-            self._check_rows(every, np.concatenate([numbers, self._values[touched]]), every, keys_of)
+            self._check_rows(every, np.concatenate([numbers, self.values[touched]]), every, keys_of)
             more = 0
             self._largest = self._limit
         self._largest += more

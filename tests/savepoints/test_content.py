@@ -8,16 +8,20 @@ import io
 import multiprocessing
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.engine.errors import CheckpointError
+from penstock.engine.state.keys.codec import pooled_copies
 from penstock.savepoints import content
-from penstock.savepoints.content import Pieces, write_synced
+from penstock.savepoints.content import Pieces, joined, write_synced
+from penstock.savepoints.segments import encode_table
 from penstock.savepoints.storage import LocalBlobs
 
 _DATA = os.urandom((6 << 20) + 5)
@@ -122,6 +126,32 @@ def test_files_of_any_length_are_as_they_were_given(tmp_path: Path, direct: list
     write_synced(str(tmp_path / "a"), Pieces((data[:7], data[7:4099], data[4099:])))
     assert (tmp_path / "a").read_bytes() == data
     assert direct == ([] if length < 1 << 18 else [True])
+
+
+@pytest.mark.parametrize("types", [(np.int64, np.float64, np.float64), (np.int32, np.float64, np.int8)])
+@pytest.mark.parametrize("rows", [1 << 18, 300_001])
+def test_columns_of_a_capture_are_written_from_where_they_lie(
+    tmp_path: Path, direct: list[bool], monkeypatch: pytest.MonkeyPatch, types: list[type], rows: int
+) -> None:
+    taken, copied = [], []
+
+    def units(view: memoryview, parts: Sequence[memoryview]) -> Iterator[memoryview]:
+        taken.append(memoryview(view))
+        for unit in original(view, parts):
+            copied.append(unit.nbytes if np.shares_memory(unit, taken[-1]) else 0)
+            yield unit
+
+    original = content._units
+    monkeypatch.setattr(content, "_units", units)
+    columns = [np.arange(rows).astype(kind) for kind in types]
+    table = pa.table({str(place): copy for place, copy in enumerate(pooled_copies(columns))})
+    data = encode_table(table)
+    write_synced(str(tmp_path / "a"), data)
+    assert direct == [True]
+    assert (tmp_path / "a").read_bytes() == joined(data)
+    assert sum(copied) < 2 * content.ALIGNED * (1 + len(types))
+    with pa.ipc.open_file((tmp_path / "a").read_bytes()) as reader:
+        assert reader.read_all().equals(table)
 
 
 def test_files_that_are_written_at_the_same_time_do_not_share_a_block(tmp_path: Path, direct: list[bool]) -> None:

@@ -43,6 +43,16 @@ def test_a_table_is_the_same_whether_its_memory_is_copied_or_written_as_it_lies(
     assert decode_table(data, _FILE, _WHERE).equals(table)
 
 
+@pytest.mark.parametrize("metadata", [None, {b"of": b"its own"}])
+def test_where_columns_begin_at_a_page_the_table_is_still_as_it_was(metadata: dict[bytes, bytes] | None) -> None:
+    table = pa.table({"n": pa.array(range(200_000)), "text": ["x"] * 200_000}).replace_schema_metadata(metadata)
+    back = decode_table(encode_table(table), _FILE, _WHERE)
+    assert back.equals(table)
+    assert back.schema.equals(table.schema, check_metadata=True)
+    again = encode_table(table.take(pa.array(range(200_000))))
+    assert digest_of(again) == digest_of(encode_table(table)), "wherever it lies, it is the same"
+
+
 def test_values_lie_where_kernels_take_them_wherever_the_bytes_begin() -> None:
     odd = pa.py_buffer(b"." + joined(encode_table(_TABLE))).slice(1)
     assert odd.address % 8 == 1

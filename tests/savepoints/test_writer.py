@@ -27,6 +27,7 @@ from penstock.savepoints.segments import decode_table, read_file, read_segment
 from penstock.savepoints.writer import CheckpointWriter
 from tests.draws import drawn
 from tests.savepoints.subtasks import (
+    GROUPS,
     ROOT,
     STATE,
     UID,
@@ -292,6 +293,9 @@ def test_keys_that_stay_are_written_once() -> None:
     assert first.keys is None
     assert second.keys is not None
     assert third.keys == second.keys
+    assert {(segment.rows, segment.first_group, segment.last_group) for segment in (first, second, third)} == {
+        (5000, 0, GROUPS - 1)
+    }
     assert whole - less > 0.9 * 5000 * (4 + 8)
     assert fourth.keys is None, "who knows whether they stay"
     assert again > 0.99 * whole

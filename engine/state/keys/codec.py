@@ -6,6 +6,8 @@ packed row by row. Two keys of the same types have the same bytes exactly if the
 
 from __future__ import annotations
 
+import itertools
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
@@ -322,6 +324,17 @@ def pooled_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     copy = pooled_empty(len(array), array.dtype)
     copy[:] = array
     return copy
+
+
+def pooled_copies(arrays: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Copies of numbers, as `pooled_empty`, behind one another from a page on, as columns lie in a large Arrow file."""
+    starts = list(itertools.accumulate((-(-array.nbytes // _WORD_BYTES) * _WORD_BYTES for array in arrays), initial=0))
+    memory = pooled_empty(starts[-1] + mmap.PAGESIZE, np.uint8)
+    memory = memory[-memory.ctypes.data % mmap.PAGESIZE :]
+    copies = [memory[start:][: array.nbytes].view(array.dtype) for start, array in zip(starts, arrays, strict=False)]
+    for copy, array in zip(copies, arrays, strict=True):
+        copy[:] = array
+    return copies
 
 
 def grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
