@@ -1,6 +1,6 @@
-"""What Ray runs for an agent of an embedded cluster: waits until somebody wants it, or for a while, and becomes it.
+"""What Ray runs for an agent of an embedded cluster: waits until somebody wants it, and becomes it.
 
-A script that loads next to nothing. Ray's agents take a second of CPU to start, on the cores that jobs start on.
+A script that loads next to nothing. Ray's agents take a second of CPU to start, and memory as long as they run.
 """
 
 import os
@@ -9,8 +9,6 @@ import socket
 import sys
 from collections.abc import Sequence
 
-_LATER_SECONDS = 30.0
-"""As for what else of the cluster is started later."""
 _NO_PORT = "0"
 
 
@@ -45,7 +43,7 @@ def _is_wanted(raylet: int, address: str, port: str) -> bool:
             listening.bind((address, int(port)))
             listening.listen()
             watched.append(listening.fileno())
-        ready, _, _ = select.select(watched, [], [], _LATER_SECONDS)
+        ready, _, _ = select.select(watched, [], [])
     return raylet not in ready
 
 

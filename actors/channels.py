@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 import pickle
+import struct
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +24,7 @@ import pyarrow as pa
 from ray.exceptions import ActorDiedError
 
 from penstock.actors.links import Link, Readers, Reply, connected
-from penstock.actors.plain_rows import packed_rows, unpacked_rows
+from penstock.actors.plain_rows import RowPacker, unpacked_rows
 from penstock.actors.shared_segments import SegmentBudget, SenderSegments, SharedFrame
 from penstock.engine.elements import Batch, Element
 from penstock.engine.errors import PenstockError, WorkerLostError
@@ -40,6 +41,8 @@ _PACKED_BYTES: Final = 512 * 1024
 What is under way by value lies in both processes: for each channel up to so many bytes for each credit."""
 _FEW_BYTES: Final = 64 * 1024
 """Of more it is the bytes that take time, which pickle copies less often than Arrow's messages do."""
+_WANTED: Final = struct.Struct("<d")
+"""An answer by a link: the rows that are wanted, 0 for None, and behind them the text of an error."""
 _PIECE_BYTES: Final = 96 * 1024
 """From 100 KiB on, Ray takes an argument out of its call, and from 10 MiB of all arguments together."""
 
@@ -47,20 +50,22 @@ Pushed: TypeAlias = tuple[int, int, int, Message]
 """The arguments of a call: the receiver's attempt and its channel, the message's number, and the message."""
 
 
+Answered: TypeAlias = Callable[[float | None, BaseException | None], object]
+"""Hears of a message, once and in any thread: that the receiver has taken it, and how many rows it wants to have under
+way from now on (None: it has ended); or why the message was lost."""
+
+
 class Push(Protocol):
-    """Pushes a message to the receiving actor; the future ends when the receiver has taken it.
+    """Pushes a message to the receiving actor."""
 
-    It gives the rows that the receiver wants to have under way from now on; None from one that has ended.
-    """
-
-    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
+    def __call__(self, sequence: int, message: Message, answered: Answered) -> None:
         """Send message number `sequence` of the channel."""
         ...
 
 
 def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
     """The arguments of a call of `push`: bytes in pieces, unless the message is large; see `unpacked`."""
-    data = _pickled(pushed)
+    data = _pickled(pushed, RowPacker())
     if data is None:
         return [pushed]
     return _pieces(data)
@@ -70,13 +75,13 @@ def _pieces(data: bytes) -> list[bytes]:
     return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
 
 
-def _pickled(pushed: Pushed) -> bytes | None:
+def _pickled(pushed: Pushed, pack: RowPacker) -> bytes | None:
     """The message in bytes; None: it is large, or Ray has to pickle it."""
     *where, message = pushed
     held = _held_bytes(message)
     if held > _PACKED_BYTES:
         return None
-    elements = message if held > _FEW_BYTES else tuple(map(packed_rows, message))
+    elements = message if held > _FEW_BYTES else tuple(map(pack, message))
     if _is_for_ray(elements):
         return None
     data = pickle.dumps((*where, elements), pickle.HIGHEST_PROTOCOL)
@@ -119,10 +124,8 @@ def _hold_extension(types: Iterable[pa.DataType]) -> bool:
 
 
 def _held_bytes(message: Message) -> int:
-    """Of the memory that the rows lie in; quicker than `nbytes`, and as much once it is compacted."""
-    batches = (element for element in message if isinstance(element, Batch))
-    columns = (column for one in batches for column in (one.data, one.timestamps, one.kinds) if column is not None)
-    return sum(int(column.get_total_buffer_size()) for column in columns)
+    """Of the memory that the rows lie in."""
+    return sum([element.held_bytes for element in message if isinstance(element, Batch)])
 
 
 def unpacked(arguments: Sequence[Pushed | bytes]) -> Pushed:
@@ -170,32 +173,32 @@ class _Line:
         self._link: Link | None = None
         self._segments = SenderSegments(budget)
         self._sought = False
-        self._waiting: deque[Future[float | None]] = deque()
+        self._waiting: deque[Answered] = deque()
 
     @property
     def waits(self) -> bool:
         """Whether a message has no answer yet."""
         return bool(self._waiting)
 
-    def send(self, data: bytes, buffers: Sequence[memoryview] = ()) -> Future[float | None] | None:
+    def send(self, data: bytes, answered: Answered, buffers: Sequence[memoryview] = ()) -> bool:
         """Send a message; by one thread.
 
         Args:
             data: the message.
+            answered: hears of it.
             buffers: what lies beside it, through shared memory.
 
         Returns:
-            None: the actor is not to be found there, or there is no memory for the buffers.
+            False: the actor is not to be found there, or there is no memory for the buffers.
         """
         link = self._sought_link()
         placed = self._segments.place(buffers) if buffers and link is not None else None
         if link is None or (buffers and placed is None):
-            return None
-        answer: Future[float | None] = Future()
-        self._waiting.append(answer)
+            return False
+        self._waiting.append(answered)
         if not link.send(data, placed):
             self._loop.call_soon_threadsafe(self._on_lost)
-        return answer
+        return True
 
     def _sought_link(self) -> Link | None:
         if not self._sought:
@@ -205,12 +208,11 @@ class _Line:
         return self._link
 
     def _on_answer(self, frame: bytes) -> None:
-        answer = pickle.loads(frame)  # noqa: S301  from a process of the same user
-        if isinstance(answer, str):
-            self._waiting.popleft().set_exception(WorkerLostError(answer))
-        else:
-            # All that counts is how many have been taken, and what the last one said.
-            self._waiting.popleft().set_result(answer)
+        error = frame[_WANTED.size :]
+        # All that counts is how many have been taken, and what the last one said.
+        self._waiting.popleft()(
+            _WANTED.unpack_from(frame)[0] or None, WorkerLostError(error.decode()) if error else None
+        )
 
     def _on_lost(self) -> None:
         """The link has ended: the receiver has died, or has lost what it has not answered."""
@@ -221,8 +223,8 @@ class _Line:
 
         def fail(ping: Future[None]) -> None:
             error = ping.exception() or WorkerLostError("its connection has ended")
-            for answer in waiting:
-                answer.set_exception(error)
+            for answered in waiting:
+                answered(None, error)
 
         self._peer.ping.remote().future().add_done_callback(fail)
 
@@ -259,27 +261,30 @@ class Pusher:
     ) -> None:
         self._peer = peer
         self._where = attempt, channel
+        self._pack = RowPacker()
         actor_id, budget = peer._actor_id.hex(), budget or SegmentBudget()
         self._sparse = _Line(peer, sparse_id(actor_id), loop, readers, budget)
         self._pressing = _Line(peer, actor_id, loop, readers, budget)
 
-    def __call__(self, sequence: int, message: Message) -> Future[float | None]:
+    def __call__(self, sequence: int, message: Message, answered: Answered) -> None:
         """Push message number `sequence`; by one thread."""
         pushed = (*self._where, sequence, message)
         beside = _pickled_beside(pushed)
-        answer = None if beside is None else self._pressing.send(*beside)
-        if answer is not None:
-            return answer
-        data = _pickled(pushed)
+        if beside is not None and self._pressing.send(beside[0], answered, beside[1]):
+            return
+        data = _pickled(pushed, self._pack)
         if data is not None:
-            if len(data) <= _FEW_BYTES and is_sparse(message) and not (self._sparse.waits or self._pressing.waits):
-                answer = self._sparse.send(data)
-            answer = answer or self._pressing.send(data)
-        if answer is not None:
-            return answer
-        arguments: Sequence[Pushed | bytes] = [pushed] if data is None else _pieces(data)
-        call: Future[float | None] = self._peer.push.remote(*arguments).future()
-        return call
+            may_wait = len(data) <= _FEW_BYTES and not (self._sparse.waits or self._pressing.waits)
+            if may_wait and is_sparse(message) and self._sparse.send(data, answered):
+                return
+            if self._pressing.send(data, answered):
+                return
+
+        def on_done(call: Future[float | None]) -> None:
+            error = call.exception()
+            answered(None if error else call.result(), error)
+
+        self._peer.push.remote(*([pushed] if data is None else _pieces(data))).future().add_done_callback(on_done)
 
     def close(self) -> None:
         """End the links; behind the last push, on the event loop."""
@@ -298,9 +303,9 @@ class Take(Protocol):
 def take_frame(frame: bytes, reply: Reply, take: Take) -> None:
     """Take a message that came through a link, and answer as `Pusher` reads it."""
     try:
-        take(_read(frame), lambda wanted: reply(pickle.dumps(wanted)))
+        take(_read(frame), lambda wanted: reply(_WANTED.pack(wanted or 0.0)))
     except Exception as error:
-        reply(pickle.dumps(f"{type(error).__name__}: {error}"))
+        reply(_WANTED.pack(0.0) + f"{type(error).__name__}: {error}".encode())
 
 
 class SendingEnd:
@@ -344,14 +349,12 @@ class SendingEnd:
 
     def send(self, message: Message) -> None:
         self._credits -= 1
-        call = self._push(self._sequence, tuple(map(_compacted, message)))
+        self._push(self._sequence, tuple(map(_compacted, message)), self._on_answer)
         self._sequence += 1
-        call.add_done_callback(self._on_done)
 
-    def _on_done(self, call: Future[float | None]) -> None:
-        error = call.exception()
+    def _on_answer(self, wanted: float | None, error: BaseException | None) -> None:
         if error is None:
-            self.wanted_rows = call.result() or self.wanted_rows
+            self.wanted_rows = wanted or self.wanted_rows
             self._returned.append(None)
             self._wake()
         elif not isinstance(error, ActorDiedError):
@@ -361,7 +364,7 @@ class SendingEnd:
 
 def _compacted(element: Element) -> Element:
     """The element without the parent of a slice: pickling a slice would send all of its parent."""
-    if not isinstance(element, Batch):
+    if not isinstance(element, Batch) or element.is_compact:
         return element
     return Batch(_owned(element.data), _owned_array(element.timestamps), _owned_array(element.kinds), element.partials)
 
@@ -410,8 +413,12 @@ class ReceivingEnd:
             if sequence < self._next or sequence in self._early:
                 release()
                 return
-            self._early[sequence] = (message, release)
-            while self._next in self._early:
+            if sequence > self._next:
+                self._early[sequence] = (message, release)
+            else:
+                self._deliver(message, release)
+                self._next += 1
+            while self._early and self._next in self._early:
                 self._deliver(*self._early.pop(self._next))
                 self._next += 1
         if self._early or self._gap_timer is not None:

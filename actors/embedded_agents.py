@@ -1,4 +1,4 @@
-"""Has the agents of an embedded cluster's raylet started when somebody wants them, or half a minute later.
+"""Has the agents of an embedded cluster's raylet started when somebody wants them.
 
 The raylet waits for their ports before it takes jobs, while each imports Ray. The agent of environments is wanted by
 programs that have one; the dashboard's, where Ray is installed without what the dashboard needs, by nobody.

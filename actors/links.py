@@ -168,6 +168,10 @@ class Link:
 
     def _receive_frames(self, chunk: bytes) -> bool:
         """Give what is whole now; False: it cannot be received."""
+        if not self._came and len(chunk) == _HEADER.size + int.from_bytes(chunk[: _HEADER.size], "little"):
+            # One frame and nothing else, as messages mostly come.
+            self._receive(chunk[_HEADER.size :])
+            return True
         self._came += chunk
         start = 0
         while len(self._came) - start >= _HEADER.size:

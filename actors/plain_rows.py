@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from penstock.engine.elements import Batch, Element, Partials
+from penstock.engine.elements import Batch, Element, Partials, Watermark
 
 PlainBatch: TypeAlias = tuple[bytes, bytes, bytes | None, bytes | None, str | None]
 """Columns, rows, timestamps, kinds and the mark of partial aggregates of a batch."""
@@ -20,22 +20,40 @@ _KEPT: Final = 64
 """The columns of so many streams are known at once."""
 
 
-def packed_rows(element: Element) -> Element | PlainBatch:
-    """A batch of plain columns as `unpacked_rows` takes it; anything else as it is."""
-    if not isinstance(element, Batch):
-        return element
-    columns = element.data.schema.serialize().to_pybytes()
-    if not _are_plain(columns):
-        return element
-    partials = None if element.partials is None else element.partials.text()
-    rows = element.data.serialize().to_pybytes()
-    return columns, rows, _packed(element.timestamps), _packed(element.kinds), partials
+class RowPacker:
+    """Packs what travels on one channel, whose columns are mostly those of the batch before.
+
+    Example:
+        >>> unpacked_rows(RowPacker()(Watermark(5)))
+        Watermark(timestamp=5, between_rows=False)
+    """
+
+    def __init__(self) -> None:
+        self._schema = pa.schema(())
+        self._columns = b""
+        self._is_plain = False
+
+    def __call__(self, element: Element) -> Element | PlainBatch | int:
+        """A batch of plain columns, or a watermark, as `unpacked_rows` takes it; anything else as it is."""
+        if isinstance(element, Watermark) and not element.between_rows:
+            return element.timestamp
+        if not isinstance(element, Batch):
+            return element
+        schema = element.data.schema
+        if not self._columns or not schema.equals(self._schema, check_metadata=True):
+            self._schema, self._columns = schema, schema.serialize().to_pybytes()
+            self._is_plain = _are_plain(self._columns)
+        if not self._is_plain:
+            return element
+        partials = None if element.partials is None else element.partials.text()
+        rows = element.data.serialize().to_pybytes()
+        return self._columns, rows, _packed(element.timestamps), _packed(element.kinds), partials
 
 
-def unpacked_rows(packed: Element | PlainBatch) -> Element:
-    """What `packed_rows` was given."""
+def unpacked_rows(packed: Element | PlainBatch | int) -> Element:
+    """What a `RowPacker` was given."""
     if not isinstance(packed, tuple):
-        return packed
+        return Watermark(packed) if isinstance(packed, int) else packed
     columns, rows, timestamps, kinds, partials = packed
     data = read_rows(columns, rows)
     return Batch(
@@ -61,7 +79,10 @@ def is_plain(kind: pa.DataType) -> bool:
 def _packed(array: pa.Array | None) -> bytes | None:
     if array is None:
         return None
-    values: bytes = array.to_numpy().tobytes()
+    if not len(array):
+        return b""
+    width = array.type.bit_width // 8
+    values: bytes = array.buffers()[1].slice(array.offset * width, len(array) * width).to_pybytes()
     return values
 
 

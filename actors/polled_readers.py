@@ -91,8 +91,6 @@ class Wakeup(Protocol):
 
     def set(self) -> None: ...
 
-    def clear(self) -> None: ...
-
     def poll_incoming(self) -> None: ...
 
     def poll(self) -> None: ...
@@ -115,14 +113,11 @@ class LoopWakeup:
     def set(self) -> None:
         self._event.set()
 
-    def clear(self) -> None:
-        self._event.clear()
-
     def poll_incoming(self) -> None:
         """Nothing."""
 
     def poll(self) -> None:
-        """Nothing."""
+        self._event.clear()
 
     def wait(self, seconds: float | None, for_answers: bool, for_sparse: bool) -> None:
         self._event.wait(seconds)
@@ -150,16 +145,20 @@ class ThreadSockets:
         self.answers = PolledReaders(loop, lambda: wake(self.answers))
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         weakref.finalize(self, os.close, self._event)
+        # Mostly there is nothing to do, which is seen by one look.
+        self._any = select.epoll()
+        for fd in (self._event, *(readers.fileno() for readers in (self.incoming, self.sparse, self.answers))):
+            self._any.register(fd, select.EPOLLIN)
+        self._thread: int | None = None
+        self._is_set = False
 
     def set(self) -> None:
         """Have `wait` return; by any thread."""
-        # The kernel's count alone says whether it is set: a flag beside it could say so of a count that has been read.
-        os.eventfd_write(self._event, 1)
-
-    def clear(self) -> None:
-        """Have `wait` wait; like all that follows, by the thread that waits."""
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._event)
+        if threading.get_ident() == self._thread:
+            self._is_set = True
+        else:
+            # The kernel's count alone says whether another has set it: a flag could say so of a count that was read.
+            os.eventfd_write(self._event, 1)
 
     def poll_incoming(self) -> None:
         """Read what has come for the task; by any thread."""
@@ -169,9 +168,16 @@ class ThreadSockets:
             self.sparse.poll()
 
     def poll(self) -> None:
-        """Read what has come."""
-        self.poll_incoming()
-        self.answers.poll()
+        """Read what has come, and have `wait` wait from now on; like all that follows, by the thread that waits."""
+        self._thread = threading.get_ident()
+        for number, _ in self._any.poll(0):
+            if number == self._event:
+                os.eventfd_read(self._event)
+            elif number == self.answers.fileno():
+                self.answers.poll()
+            else:
+                self.poll_incoming()
+        self._is_set = False
 
     def wait(self, seconds: float | None, for_answers: bool = True, for_sparse: bool = True) -> None:
         """Return when it is set, or when so much time has passed, and read what comes until then.
@@ -180,6 +186,8 @@ class ThreadSockets:
             seconds: None for without end.
             for_answers, for_sparse: whether these are read, too, and not left to the next `poll`.
         """
+        if self._is_set:
+            return
         until = None if seconds is None else time.monotonic() + seconds
         others = [readers for readers, wanted in ((self.answers, for_answers), (self.sparse, for_sparse)) if wanted]
         watched = [self._event, *(readers.fileno() for readers in (self.incoming, *others))]
@@ -189,7 +197,10 @@ class ThreadSockets:
             ready, _, _ = select.select(watched, (), (), left)
             if not ready or self._event in ready:
                 return
-            self.poll()
+            self.poll_incoming()
+            self.answers.poll()
+            if self._is_set:
+                return
 
     def rest(self) -> None:
         """No thread reads them from now on: the event loop hears of what comes."""

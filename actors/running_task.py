@@ -291,9 +291,8 @@ class RunningTask:
 
     def _step_to_the_end(self) -> None:
         while True:
+            # Before all that it stands for: what comes later sets it again, and the wait returns at once.
             self._wakeup.poll()
-            # Cleared before all that it stands for: what comes later sets it again, and the wait returns at once.
-            self._wakeup.clear()
             if self._closing:
                 return
             while self._commands:

@@ -105,16 +105,18 @@ class Batch:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows themselves (a slice counts only its own rows)."""
-        beside = sum(array.nbytes for array in (self.timestamps, self.kinds) if array is not None)
-        return int(self.data.nbytes + beside)
+        return sum([int(part.nbytes) for part in (self.data, self.timestamps, self.kinds) if part is not None])
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the memory that the rows lie in: found sooner than `nbytes`, and as many where it is no slice."""
+        parts = [part for part in (self.data, self.timestamps, self.kinds) if part is not None]
+        return sum([int(part.get_total_buffer_size()) for part in parts])
 
     @property
     def is_compact(self) -> bool:
         """Whether it is no view of a large batch, which would be kept, and sent, with it."""
-        held: int = self.data.get_total_buffer_size()
-        for array in (self.timestamps, self.kinds):
-            held += 0 if array is None else array.get_total_buffer_size()
-        return held <= _COMPACT
+        return self.held_bytes <= _COMPACT
 
     def slice(self, offset: int, length: int | None = None) -> Batch:
         """A zero-copy view of `length` rows from `offset`."""

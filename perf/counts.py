@@ -15,7 +15,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -30,7 +29,7 @@ from penstock import Sequence as Ascending
 from penstock import max as max_of
 from penstock import min as min_of
 from penstock import sum as sum_of
-from penstock.actors.channels import SendingEnd
+from penstock.actors.channels import Answered, SendingEnd
 from penstock.engine.clock import ManualClock
 from penstock.engine.config import DEFAULTS
 from penstock.engine.elements import Batch
@@ -252,9 +251,8 @@ def _pickled_bytes(message: Message) -> int:
     """What an actor's call would carry, and all that is copied for it."""
     sizes: list[int] = []
 
-    def push(sequence: int, sent: Message) -> Future[None]:
+    def push(sequence: int, sent: Message, answered: Answered) -> None:
         sizes.append(len(pickle.dumps(sent, 5)))
-        return Future()
 
     SendingEnd(push, 1, lambda: None, lambda error: None).send(message)
     return sizes[0]

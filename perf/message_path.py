@@ -147,7 +147,20 @@ class Sender:
     def _pushing(self, receiver: Any) -> Push:
         ray.get(receiver.listen.remote())
         pusher = Pusher(receiver, 1, 0, self._loop)
-        return lambda number, message: pusher(number, (Batch(message),))
+
+        def push(number: int, message: pa.RecordBatch) -> Future[Any]:
+            answer: Future[Any] = Future()
+
+            def on_answer(wanted: float | None, error: BaseException | None) -> None:
+                if error is None:
+                    answer.set_result(wanted)
+                else:
+                    answer.set_exception(error)
+
+            pusher(number, (Batch(message),), on_answer)
+            return answer
+
+        return push
 
 
 def _calling(receiver: Any, packing: Packing) -> Push:

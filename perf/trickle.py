@@ -26,8 +26,9 @@ _RATES: Final = (1, 20, 50, 200)
 _PARALLELISM: Final = 4
 _NARROW: Final = 2
 _SHUFFLES: Final = 4
-_SETTLED_SECONDS: Final = 5.0
-"""What a start leaves to do is over by then; no processes are warmed for a next job."""
+_SETTLED_SECONDS: Final = 35.0
+"""What a start leaves to do is over by then, also what Ray starts half a minute later (ADR 0085): some 0.9 s of CPU, a
+fifth of what a narrow job takes meanwhile. No processes are warmed for a next job."""
 _LEAST_SECONDS: Final = 10.0
 _PATIENCE_SECONDS: Final = 90.0
 

@@ -216,13 +216,15 @@ class ChannelBuffer:
         """
         if self._since is None and not self._sealed:
             return
-        while self._channel.credits > 0:
-            if self._channel.under_way >= _ENOUGH and self._channel.wanted_rows < _ENOUGH * self._limits.rows:
+        channel = self._channel
+        # Mostly nothing is to be sent: whether there is credit is asked last.
+        while (self._sealed or self.full or self._is_due(now)) and channel.credits > 0:
+            if channel.under_way >= _ENOUGH and channel.wanted_rows < _ENOUGH * self._limits.rows:
                 return
             if self._sealed:
-                self._channel.send(self._sealed.popleft())
-            elif self.full or (self._is_due(now) and not self._channel.under_way):
-                self._channel.send(self._take())
+                channel.send(self._sealed.popleft())
+            elif not channel.under_way or self.full:
+                channel.send(self._take())
                 if self._has_sent_watermark:
                     self._watermark_sent, self._has_sent_watermark = now, False
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,9 @@ from penstock.engine.state.keys.index import Slots
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import HeldState, OperatorSnapshot, Redistribution, with_groups
 from penstock.engine.texts import aggregates_text
+
+_Taken: TypeAlias = Callable[[], pa.Table]
+"""Makes a table of what a barrier took, later and in any thread."""
 
 
 class KeyedAccumulators:
@@ -53,7 +57,7 @@ class KeyedAccumulators:
         self._held = HeldAccumulators(self._aggregation, self._timed)
         self._saved: pa.Schema | None = None
         self._changed = ChangedSlots()
-        self._every: tuple[int, Callable[[], pa.Table], object] | None = None
+        self._every: tuple[int, _Taken, object] | None = None
         """How many keys there are, the table of them, and what stands for it: that may be remembered without it."""
 
     def merge(self, batch: Batch) -> Rows:
@@ -70,7 +74,9 @@ class KeyedAccumulators:
 
     def results(self, slots: Slots) -> pa.Table:
         """Keys and aggregates of `slots`, one row each."""
-        return self._aggregation.lower(beside(self._held.keys_of(slots), self._held.parts[0].held(slots)))
+        keys, held = self._held.index.keys(slots), self._held.parts[0].held(slots)
+        both = pa.Table.from_arrays([*keys, *held.columns], names=[*self._keys, *held.column_names])
+        return self._aggregation.lower(both)
 
     def take_all(self, at_once: int) -> Iterator[tuple[pa.Table, pa.Int64Array | None]]:
         """The results of all keys and their largest timestamps, so many keys at once; they are forgotten then."""
@@ -96,7 +102,7 @@ class KeyedAccumulators:
             taken = [part.captured(changed) for part in parts]
         return OperatorCapture({STATE: self._captured(keys, taken, None if changed is None else len(changed))})
 
-    def _every_key(self, entries: int) -> Callable[[], pa.Table]:
+    def _every_key(self, entries: int) -> _Taken:
         """As `_grouped` of all keys, which are so many: made once, until another key comes."""
         if self._every is None or self._every[0] != entries:
             self._every = entries, cache(partial(self._grouped, self._held.index.take_first(entries))), object()
@@ -123,12 +129,7 @@ class KeyedAccumulators:
 
         return {STATE: TableCapture(Redistribution.KEYED, rows, tuple(names), exact=True)}
 
-    def _captured(
-        self,
-        keys: Callable[[], pa.Table],
-        parts: Sequence[Callable[[], pa.Table]],
-        changes: int | None = None,
-    ) -> TableCapture:
+    def _captured(self, keys: _Taken, parts: Sequence[_Taken], changes: int | None = None) -> TableCapture:
         """Keys and accumulators that were taken; `changes`: they are so many changes, and not those of every key."""
 
         def rows() -> pa.Table:

@@ -11,7 +11,6 @@ Source of the merging rules: Flink's `StatusWatermarkValve` as its documentation
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -86,12 +85,14 @@ class WatermarkMerger:
     def on_control(self, channel: int, element: Control) -> list[Control]:
         """What the merged stream emits now that `element` has come on `channel`."""
         state = self._channels[channel]
+        if isinstance(element, Watermark) and element.timestamp < MAX_TIMESTAMP:
+            # By far the most; who takes part stays as it was.
+            state.watermark = max(state.watermark, element.timestamp)
+            self._between_rows |= element.between_rows
+            return self._advance()
         match element:
-            case Watermark(timestamp) if timestamp == MAX_TIMESTAMP:
+            case Watermark():
                 state.complete = True
-            case Watermark(timestamp, between_rows=between_rows):
-                state.watermark = max(state.watermark, timestamp)
-                self._between_rows |= between_rows
             case WatermarkStatus(idle):
                 state.idle = idle
             case EndOfInput():
@@ -121,15 +122,16 @@ class WatermarkMerger:
         self._channels.extend(_ChannelState(reached) for _ in range(added))
 
     def _advance(self) -> list[Control]:
-        still_open = [state for state in self._channels if state.open]
-        active = [state.watermark for state in still_open if not state.idle]
+        emitted, channels = self._emitted, self._channels
+        active = [state.watermark for state in channels if not (state.idle or state.ended or state.complete)]
         if active:
-            merged = min((watermark for watermark in active if watermark >= self._emitted), default=self._emitted)
-        elif not still_open and any(state.complete for state in self._channels):
+            ahead = [watermark for watermark in active if watermark >= emitted]
+            merged = min(ahead) if ahead else emitted
+        elif any(state.complete for state in channels) and not any(state.open for state in channels):
             merged = MAX_TIMESTAMP
         else:
-            merged = max(state.watermark for state in self._channels)
-        if merged <= self._emitted:
+            merged = max(state.watermark for state in channels)
+        if merged <= emitted:
             return []
         self._emitted = merged
         return [Watermark(merged, self._between_rows)]
@@ -341,25 +343,35 @@ class InputGate:
                 self._gather(rows)
         return self._give()
 
+    def next_watermark(self) -> tuple[int, Element] | None:
+        """The watermark right behind what was given last, where it was taken with it."""
+        return self._give() if self._taken and isinstance(self._taken[0][1], Watermark) else None
+
     def _gather(self, rows: int) -> None:
         """Make one batch of these few rows and those of the messages that wait beside them; watermarks follow them."""
-        while rows < FEW_ROWS and 2 * rows < self._pace.rows and all(map(_is_joinable, self._taken)):
+        joinable = 0
+        while True:
+            taken = len(self._taken)
+            while joinable < taken and _is_joinable(self._taken[joinable][1]):
+                joinable += 1
+            if joinable < taken or rows >= FEW_ROWS or 2 * rows >= self._pace.rows:
+                break
             if (channel := self._next_channel()) is None:
                 break
             rows += self._take_message(channel, self._pace.rows - rows)
-        joinable = list(itertools.takewhile(_is_joinable, self._taken))
-        if len(joinable) > 1:
-            rest = itertools.islice(self._taken, len(joinable), None)
-            self._taken = deque((*_joined(joinable), *rest))
+        if joinable > 1:
+            elements = list(self._taken)
+            self._taken = deque((*_joined(elements[:joinable]), *elements[joinable:]))
 
     @property
     def presses(self) -> bool:
         """Whether something was taken, or a message may not wait for more of them; by the thread that takes them."""
-        return bool(self._taken) or any(
-            self.presses_on(channel, inbox[0][0])
-            for channel, inbox in enumerate(self._inboxes)
-            if inbox and channel not in self._blocked
-        )
+        if self._taken:
+            return True
+        for channel, inbox in enumerate(self._inboxes):
+            if inbox and channel not in self._blocked and self.presses_on(channel, inbox[0][0]):
+                return True
+        return False
 
     def presses_on(self, channel: int, message: Message) -> bool:
         """Whether a message that waits may not wait for more of them.
@@ -525,12 +537,15 @@ def _cut(message: Message, most: int) -> tuple[Message, Message, int]:
 
 def is_sparse(message: Message) -> bool:
     """Whether there are few rows in it, and nothing but rows, watermarks and latency markers."""
-    return all(isinstance(element, LatencyMarker) or _is_joinable((0, element)) for element in message)
+    return all(map(_may_wait, message))
 
 
-def _is_joinable(taken: tuple[int, Element]) -> bool:
+def _may_wait(element: Element) -> bool:
+    return _is_joinable(element) or isinstance(element, LatencyMarker)
+
+
+def _is_joinable(element: Element) -> bool:
     """Few rows, or a watermark that rows may pass."""
-    element = taken[1]
     if isinstance(element, Batch):
         return element.num_rows < FEW_ROWS
     return isinstance(element, Watermark) and not element.between_rows

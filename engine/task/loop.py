@@ -93,6 +93,10 @@ class Head(Barriers, Protocol):
         """The next element and the input that it came on; `Wait` or None if there is none now."""
         ...
 
+    def next_watermark(self) -> tuple[int, Element] | None:
+        """The watermark right behind the element that was given last, where it is there already."""
+        ...
+
     def statistics(self) -> GateStatistics:
         """What waits there, or is left to read."""
         ...
@@ -260,7 +264,7 @@ class Task:
             self._source.suspend_at_end(barrier)
 
     def step(self) -> StepResult:
-        """Do one thing, or say why nothing can be done."""
+        """Do one thing, or say why nothing can be done. Few rows and the watermark behind them are one thing."""
         started = self._clock.monotonic()
         self._account(started)
         self._router.flush(started)
@@ -269,6 +273,9 @@ class Task:
         if self._taken_rows:
             self._rows += self._taken_rows
             self._pace.add(self._taken_rows, ended - started)
+            if self._taken_rows < FEW_ROWS and self._router.has_capacity and (behind := self._head.next_watermark()):
+                self._turn += 1
+                self._entry.process(*behind)
             self._taken_rows = 0
         self.metrics.busy_seconds += ended - started
         self._last_step = ended

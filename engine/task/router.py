@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
@@ -30,6 +31,7 @@ from penstock.engine.operators.base import Collector
 
 _MOST_HELD_ROWS: Final = 65_536
 """So many rows may be kept back for an edge before the task takes no more input; fewer, where receivers want fewer."""
+_IS_FULL: Final = operator.attrgetter("full")
 
 
 class RouterEdge:
@@ -176,7 +178,7 @@ class Router:
         for buffer in self._buffers:
             if buffer.full:
                 return False
-        return all(not edge.full for edge in self._edges)
+        return not any(map(_IS_FULL, self._edges))
 
     def congested(self, now: float) -> bool:
         """Whether rows that are due wait for a receiver to take what was sent before them."""
@@ -193,12 +195,15 @@ class Router:
 
     def awaits_credit(self, by: float) -> bool:
         """Whether something that is due by then waits for a receiver to take what was sent before it."""
-        return any(buffer.awaits_credit(by) for buffer in self._buffers) or any(edge.holds_back for edge in self._edges)
+        for buffer in self._buffers:
+            if buffer.awaits_credit(by):
+                return True
+        return any(edge.holds_back for edge in self._edges)
 
     @property
     def deadline(self) -> float | None:
         """The earliest time (seconds, monotonic) at which something must be flushed, or None."""
-        return min((d for buffer in self._buffers if (d := buffer.deadline) is not None), default=None)
+        return min([d for buffer in self._buffers if (d := buffer.deadline) is not None], default=None)
 
     def statistics(self) -> OutputStatistics:
         """The buffers and channels, added up. May be called from another thread."""

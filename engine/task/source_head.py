@@ -51,6 +51,8 @@ from penstock.engine.task.source_time import SourceTime, SplitTime, UntimedSplit
 _LOG: Final = logging.getLogger(__name__)
 _ASSUMED_ROW_BYTES: Final = 1024
 """The size of a row before the first batch has shown it: rather too few rows once than too many."""
+_COMPACT_BYTES: Final = 1024
+"""Of a batch that has no more the size counts as it is, with what lies around the rows: it is found at once."""
 SPLITS_TABLE: Final = "splits"
 """The state of a source: a row for each split that has been begun, in every subtask those of all."""
 SPLITS_SCHEMA: Final = pa.schema(
@@ -259,6 +261,10 @@ class SourceHead:
             return self._give()
         return (0, self._last_words.popleft()) if self._last_words else None
 
+    def next_watermark(self) -> tuple[int, Element] | None:
+        """The watermark that came of what was given last."""
+        return self._give() if self._ready and isinstance(self._ready[0], Watermark) else None
+
     def _mark(self) -> None:
         """Put a latency marker behind what has been read, where one is due."""
         clock = self._context.clock
@@ -334,6 +340,9 @@ class SourceHead:
 
 def _row_bytes(data: pa.RecordBatch) -> float:
     """Bytes of a row; a dictionary comes whole with every batch, so fewer rows would not make it smaller."""
+    held: int = data.get_total_buffer_size()
+    if held <= _COMPACT_BYTES:
+        return held / int(data.num_rows)
     return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 

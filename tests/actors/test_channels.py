@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Callable
-from concurrent.futures import Future
 
 import pyarrow as pa
 import pytest
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from penstock.actors import channels
-from penstock.actors.channels import ReceivingEnd, SendingEnd, packed, unpacked
+from penstock.actors.channels import Answered, ReceivingEnd, SendingEnd, packed, unpacked
 from penstock.engine.elements import Barrier, Batch, Partials, Watermark
 from penstock.engine.errors import PenstockError, WorkerLostError
 from penstock.engine.exchange.outputs import Message
@@ -24,15 +23,13 @@ class Sent:
     """A sending end whose calls the test answers."""
 
     def __init__(self, credit: int = 2) -> None:
-        self.calls: list[tuple[int, Message, Future[None]]] = []
+        self.calls: list[tuple[int, Message, Answered]] = []
         self.failures: list[PenstockError] = []
         self.woken = 0
         self.end = SendingEnd(self._push, credit, self._wake, self.failures.append)
 
-    def _push(self, sequence: int, message: Message) -> Future[None]:
-        call: Future[None] = Future()
-        self.calls.append((sequence, message, call))
-        return call
+    def _push(self, sequence: int, message: Message, answered: Answered) -> None:
+        self.calls.append((sequence, message, answered))
 
     def _wake(self) -> None:
         self.woken += 1
@@ -44,17 +41,17 @@ def test_credit_comes_back_when_the_receiver_has_taken_the_message() -> None:
     sent.end.send((Watermark(2),))
     assert (sent.end.credits, sent.end.under_way) == (0, 2)
     assert [sequence for sequence, _, _ in sent.calls] == [0, 1]
-    sent.calls[0][2].set_result(None)
+    sent.calls[0][2](None, None)
     assert (sent.end.credits, sent.end.under_way, sent.woken) == (1, 1, 1)
 
 
 def test_a_lost_message_fails_the_subtask_unless_the_receiver_is_dead() -> None:
     sent = Sent()
     sent.end.send((Watermark(1),))
-    sent.calls[0][2].set_exception(ActorDiedError())
+    sent.calls[0][2](None, ActorDiedError())
     assert sent.failures == []
     sent.end.send((Watermark(2),))
-    sent.calls[1][2].set_exception(ActorUnavailableError("away", None))
+    sent.calls[1][2](None, ActorUnavailableError("away", None))
     assert [type(failure) for failure in sent.failures] == [WorkerLostError]
 
 

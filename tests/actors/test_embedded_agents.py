@@ -57,16 +57,12 @@ def test_an_agent_that_nobody_wants_ends_with_the_raylet(raylet: subprocess.Pope
         assert agent.returncode == 0
 
 
-@pytest.mark.parametrize("told", ["nothing", "of no end"])
-def test_an_agent_starts_after_a_while_and_at_once_where_no_system_tells_of_ends(
-    raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, told: str
+def test_an_agent_starts_at_once_where_no_system_tells_of_ends(
+    raylet: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     become: list[tuple[str, list[str]]] = []
     monkeypatch.setenv("RAY_RAYLET_PID", str(raylet.pid))
-    if told == "of no end":
-        monkeypatch.delattr(os, "pidfd_open")
-    else:
-        monkeypatch.setattr(agent_later, "_LATER_SECONDS", 0.0)
+    monkeypatch.delattr(os, "pidfd_open")
     monkeypatch.setattr(sys, "argv", ["agent_later.py", ADDRESS, "0", *AGENT])
     monkeypatch.setattr(os, "execv", lambda program, arguments: become.append((program, arguments)))
     agent_later.main()

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.actors.plain_rows import packed_rows, unpacked_rows
-from penstock.engine.elements import Batch, Element, Partials, Slices, Watermark
+from penstock.actors.plain_rows import RowPacker, unpacked_rows
+from penstock.engine.elements import Barrier, Batch, Element, Partials, Slices, Watermark
 
 COLUMNS: dict[str, pa.Array] = {
     "int": pa.array([1, None, 3]),
@@ -26,7 +26,7 @@ COLUMNS: dict[str, pa.Array] = {
 
 def through_a_link(element: Element) -> Any:
     """What a receiver has of it."""
-    return unpacked_rows(pickle.loads(pickle.dumps(packed_rows(element))))
+    return unpacked_rows(pickle.loads(pickle.dumps(RowPacker()(element))))
 
 
 @pytest.mark.parametrize("begin", [0, 1])
@@ -39,7 +39,7 @@ def test_rows_of_plain_columns_come_out_as_they_were(begin: int, partials: Parti
     came = through_a_link(batch)
     assert came == batch
     assert came.data.schema.equals(schema, check_metadata=True)
-    assert isinstance(packed_rows(batch), tuple)
+    assert isinstance(RowPacker()(batch), tuple)
 
 
 def test_rows_without_timestamps_have_none_and_no_rows_are_none() -> None:
@@ -52,6 +52,19 @@ def test_rows_without_timestamps_have_none_and_no_rows_are_none() -> None:
 def test_what_arrow_does_not_send_alone_is_left_as_it_is() -> None:
     dictionaries = Batch(pa.record_batch({"n": pa.array(["a", "a"]).dictionary_encode()}))
     lists = Batch(pa.record_batch({"n": pa.array([[1], []])}))
-    for element in (dictionaries, lists, Watermark(5)):
-        assert packed_rows(element) is element
+    for element in (dictionaries, lists, Watermark(5, True), Barrier(2)):
+        assert RowPacker()(element) is element
         assert through_a_link(element) == element
+
+
+def test_watermarks_and_batches_of_other_columns_follow_on_one_channel() -> None:
+    pack = RowPacker()
+    numbers, texts = pa.record_batch({"n": [1]}), pa.record_batch({"n": ["a"]})
+    noted = numbers.replace_schema_metadata({"of": "the user"})
+    sent = [Batch(numbers), Watermark(5), Batch(noted), Batch(texts), Batch(texts), Watermark(-6, True), Batch(numbers)]
+    came = [unpacked_rows(pickle.loads(pickle.dumps(pack(element)))) for element in sent]
+    assert came == sent
+    assert [one.between_rows for one in came if isinstance(one, Watermark)] == [False, True]
+    for one, other in zip(came, sent, strict=True):
+        if isinstance(one, Batch) and isinstance(other, Batch):
+            assert one.data.schema.equals(other.data.schema, check_metadata=True)

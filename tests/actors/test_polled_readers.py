@@ -140,7 +140,7 @@ def test_no_call_that_wakes_is_lost_whoever_else_wakes(thread: Thread) -> None:
 
     def take() -> None:
         while len(took) < 4_000:
-            thread.sockets.clear()
+            thread.sockets.poll()
             while given:
                 took.append(given.popleft())
             if len(took) < 4_000:
@@ -164,7 +164,7 @@ def test_a_thread_that_waits_reads_what_comes_until_it_is_woken(thread: Thread) 
     thread.to_answers.send(b"last")
     thread.sockets.wait(None)
     assert sorted(thread.came) == [b"first", b"last"]
-    thread.sockets.clear()
+    thread.sockets.poll()
     waiting = threading.Thread(target=thread.sockets.wait, args=(None,))
     waiting.start()
     thread.to_messages.send(b"last")
@@ -189,7 +189,7 @@ def test_what_may_wait_is_left_to_the_end_of_a_rest_or_to_what_may_not(thread: T
     thread.to_messages.send(b"last")
     thread.sockets.wait(None, for_sparse=False)
     assert thread.came == [b"few", b"last"]
-    thread.sockets.clear()
+    thread.sockets.poll()
     thread.to_sparse.send(b"last")
     thread.sockets.wait(None)
     assert thread.came[2:] == [b"last"]
@@ -214,8 +214,8 @@ def test_a_thread_waits_no_longer_than_it_says_and_wakes_for_what_was_set_before
     thread.sockets.set()
     thread.sockets.set()
     thread.sockets.wait(None)
-    thread.sockets.clear()
-    thread.sockets.clear()
+    thread.sockets.poll()
+    thread.sockets.poll()
     thread.sockets.wait(0.0)
     assert thread.came == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import select
@@ -291,7 +292,8 @@ class Linked:
             LinkServer(actor_id, self._on_frame, sockets.incoming),
             LinkServer(sparse_id(actor_id), self._on_frame, sockets.sparse),
         ]
-        self._pusher = Pusher(peer, 1, 0, asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._pusher = Pusher(peer, 1, 0, self._loop)
         self._sent = itertools.count()
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:
@@ -299,7 +301,10 @@ class Linked:
         take_frame(frame, reply, lambda pushed, answer: self.task.take(*pushed[1:], answer))
 
     def send(self, *elements: Element) -> asyncio.Future[float | None]:
-        return asyncio.wrap_future(self._pusher(next(self._sent), elements))
+        taken: asyncio.Future[float | None] = self._loop.create_future()
+        answered = functools.partial(self._loop.call_soon_threadsafe, lambda wanted, _: taken.set_result(wanted))
+        self._pusher(next(self._sent), elements, answered)
+        return taken
 
     async def close(self) -> None:
         await self.task.close()

@@ -10,6 +10,7 @@ import itertools
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -26,6 +27,8 @@ _A = TypeVar("_A", bound=np.generic)
 
 _WORD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
+_KEPT: Final = 64
+"""What is known of so many types is remembered."""
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 """Multiplied by it, numbers that differ by little are far apart (2^64 by the golden ratio)."""
 _TEXT: Final = (
@@ -125,6 +128,7 @@ def comparable(column: pa.Array) -> pa.Array:
     return column if kind == column.type else column.cast(kind)
 
 
+@lru_cache(_KEPT)
 def comparable_type(kind: pa.DataType) -> pa.DataType:
     """The type of `comparable` columns."""
     is_long_time = pa.types.is_timestamp(kind) or pa.types.is_time64(kind) or pa.types.is_duration(kind)

@@ -241,8 +241,8 @@ def _hash_few_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:
     """By the `xxhash` package: small batches would wait longer for numpy's calls than for their hashes."""
     data = words.tobytes()
     seeds = [seed] * len(words) if isinstance(seed, int) else seed.tolist()
-    each = (xxhash.xxh64_intdigest(data[8 * row : 8 * row + 8], seeds[row]) for row in range(len(words)))
-    return np.fromiter(each, np.uint64, len(words))
+    each = [xxhash.xxh64_intdigest(data[8 * row : 8 * row + 8], seeds[row]) for row in range(len(words))]
+    return np.array(each, np.uint64)
 
 
 def _hash_many_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:

@@ -7,6 +7,7 @@ bounded by the keys that were held at one time.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -322,8 +323,9 @@ def load_beside() -> None:
 
 def _all_null(columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
     """The rows in which every column is null."""
-    if any(column.null_count == 0 for column in columns):
-        return np.zeros(len(columns[0]), np.bool_)
+    for column in columns:
+        if column.null_count == 0:
+            return np.zeros(len(columns[0]), np.bool_)
     nulls = np.ones(len(columns[0]), np.bool_)
     for column in columns:
         nulls &= column.is_null().to_numpy(zero_copy_only=False)
@@ -418,7 +420,7 @@ class _DictTable:
     def find(self, encoded: list[Any], rows: Slots, slots: Slots) -> None:
         get = self._slots.get
         if len(rows) == len(encoded):
-            slots[:] = np.fromiter((get(key, -1) for key in encoded), np.int64, len(encoded))
+            slots[:] = np.fromiter(map(get, encoded, itertools.repeat(-1)), np.int64, len(encoded))
         else:
             slots[rows] = [get(encoded[row], -1) for row in rows.tolist()]
 

@@ -419,7 +419,9 @@ def test_a_local_job_says_how_it_stands(tmp_path: Path) -> None:
             raise ValueError("no")
         return row
 
-    env = local_environment(2, checkpoints=checkpoints("5m", str(tmp_path)), restart=fixed_delay(1, "0s"))
+    settings = {"checkpoints": checkpoints("5m", str(tmp_path)), "restart": fixed_delay(1, "0s")}
+    # So few rows at a time that the checkpoint is there long before row 50 comes.
+    env = local_environment(2, max_batch_rows=4, **settings)
     env.from_collection(values(60)).map(once).uid("once").sink_to(RecordingSink())
     job = env.submit("orders")
     job.checkpoint()

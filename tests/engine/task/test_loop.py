@@ -55,6 +55,9 @@ class ScriptedHead:
         item = self.script.pop(0)
         return item if isinstance(item, Wait) else (0, item)
 
+    def next_watermark(self) -> tuple[int, Element] | None:
+        return (0, self.script.pop(0)) if self.script and isinstance(self.script[0], Watermark) else None
+
     def close(self) -> None:
         self.closed += 1
 
@@ -97,7 +100,7 @@ class Running:
         is_source: bool = False,
         rest: float = 0.0,
     ) -> None:
-        self.clock, self.events = ManualClock(), list[str]()
+        self.head, self.clock, self.events = head, ManualClock(), list[str]()
         self.channel = RecordingChannel(credit)
         buffer = ChannelBuffer(self.channel, BatchLimits(rows, 1_000_000, timeout))
         edge = RouterEdge(Forward().splitter(SplitterContext("next", 1, 0, 128)), [buffer], self.clock)
@@ -113,6 +116,15 @@ class Running:
         info, pace = info_of(*operators), Pace(0.0, rows)
         router = Router([edge])
         self.task = Task(head, links[0], links, router, self.clock, self.metrics, info, pace, source, rest=rest)
+
+
+def test_few_rows_and_the_watermark_behind_them_take_one_step_unless_the_outputs_are_full() -> None:
+    running = Running(ScriptedHead(numbers([1]), Watermark(5)))
+    assert [running.task.step(), running.task.step()] == [Progress(), Idle(None)]
+    assert running.channel.elements == [numbers([1]), Watermark(5)]
+    full = Running(ScriptedHead(numbers([1]), Watermark(5)), credit=0, rows=1)
+    assert [full.task.step(), full.task.step()] == [Progress(), Blocked(None)]
+    assert len(full.head.script) == 1
 
 
 def test_a_step_takes_one_element_and_sends_what_comes_of_it() -> None:
