@@ -75,6 +75,10 @@ class CountedKeys:
     def leave(self, slots: _Int64s) -> None:
         """Each of these (a slot may come more than once) has a user less; without users a key is forgotten in time."""
         np.subtract.at(self._users, slots, 1)
+        self.pass_over(slots)
+
+    def pass_over(self, slots: _Int64s) -> None:
+        """Rows of these keys came, and nothing is kept for them: one without users is forgotten in time."""
         # A key often comes again soon; to count it once too often does no harm.
         self._unused += int(np.count_nonzero(self._users[slots] == 0))
         if self._names and self._unused > max(len(self._index) // 2, _MIN_UNUSED):

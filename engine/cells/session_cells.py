@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from penstock.engine.cells import session_rules
 from penstock.engine.cells.cell_pool import CellPool
-from penstock.engine.elements import MAX_TIMESTAMP
+from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.state.keys.codec import read_only
 
 _Int64s = npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ class Placed:
     """What became of a batch.
 
     Args:
-        sessions: the session of each row.
+        sessions: the session of each row; NONE of late ones.
         opened: sessions that are new.
         merged, into: sessions that were open before, and those that each of them is part of now. Their ids are free.
     """
@@ -77,12 +77,15 @@ class SessionCells:
         first = int(self.ends.min(initial=MAX_TIMESTAMP))
         return first if first > above else int(self.ends[self.ends > above].min(initial=MAX_TIMESTAMP))
 
-    def place(self, slots: _Int64s, starts: _Int64s, ends: _Int64s, all_slots: int) -> Placed:
+    def place(
+        self, slots: _Int64s, starts: _Int64s, ends: _Int64s, all_slots: int, horizon: int = MIN_TIMESTAMP
+    ) -> Placed:
         """Put rows into the sessions that they touch, in order; sessions that come to touch are merged.
 
         Args:
             slots, starts, ends: of the rows: their keys' slots, and from when to when (included) each lasts.
             all_slots: all slots are below this.
+            horizon: rows are late whose session would end at this millisecond (its last one) or before.
         """
         fresh = self._pool.take(len(slots))
         self._reserve(all_slots)
@@ -90,7 +93,9 @@ class SessionCells:
         merged, sessions = np.empty(len(self) + len(slots), np.int64), np.empty(len(slots), np.int64)
         rows = read_only(slots), read_only(starts), read_only(ends)
         by_session = self.slots, self.starts, self.ends, self._merged_into
-        used, gone = self._place_rows()(*rows, fresh, self._heads, self._earlier, *by_session, merged, sessions)
+        used, gone = self._place_rows()(
+            *rows, fresh, self._heads, self._earlier, *by_session, merged, sessions, horizon
+        )
         self._pool.give_back(fresh[used:])
         return self._placed(sessions, fresh[:used], merged[:gone])
 
@@ -101,7 +106,7 @@ class SessionCells:
         while (further := self._merged_into[into]).max() != session_rules.NONE:
             into = np.where(further == session_rules.NONE, into, further)
         self._merged_into[merged] = into
-        now = self._merged_into[sessions]
+        now = np.where(sessions == session_rules.NONE, session_rules.NONE, self._merged_into[sessions])
         sessions = np.where(now == session_rules.NONE, sessions, now)
         self._merged_into[merged] = session_rules.NONE
         is_fresh = np.zeros(self.end, np.bool_)

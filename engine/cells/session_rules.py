@@ -28,8 +28,12 @@ def place_rows(
     merged_into: Ints,
     merged: Ints,
     sessions: Ints,
+    horizon: int,
 ) -> tuple[int, int]:
     """Put each row into the session of its key that it touches, or a new one; sessions that come to touch are merged.
+
+    A row is late, and in none, if its session ended then at the horizon or before: those that rows behind it open do
+    not count.
 
     Args:
         slots, starts, ends: of the rows; a row lasts from its start to its end, both included.
@@ -39,7 +43,8 @@ def place_rows(
         session_slots, session_starts, session_ends: by session.
         merged_into: by session, NONE for all.
         merged: results: the sessions that were merged into others, which are in `merged_into`; room for all.
-        sessions: results: the session of each row, which may have been merged since.
+        sessions: results: the session of each row, which may have been merged since; NONE of late ones.
+        horizon: the last millisecond of sessions that take no rows in any more.
 
     Returns:
         How many of `fresh` were used, and how many sessions were merged.
@@ -50,7 +55,11 @@ def place_rows(
         later, session = NONE, heads[slot]
         while session != NONE and session_starts[session] > end:
             later, session = session, earlier[session]
-        if session == NONE or session_ends[session] < start:
+        touches = session != NONE and session_ends[session] >= start
+        if end - 1 <= horizon and not (touches and session_ends[session] - 1 > horizon):
+            sessions[row] = NONE
+            continue
+        if not touches:
             before, session = session, fresh[used]
             used += 1
             session_slots[session], session_starts[session], session_ends[session] = slot, start, end

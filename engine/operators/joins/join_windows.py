@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.engine.cells.key_slots import CountedKeys
 from penstock.engine.cells.session_cells import Placed, SessionCells
+from penstock.engine.cells.session_rules import NONE
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, concat_record_batches
 from penstock.engine.operators.join_columns import (
     FIRED_UNTIL,
@@ -268,25 +269,22 @@ class SessionPairing:
         """Sessions at the ends that they have had; the last one is where they end."""
 
     def add(self, side: int, rows: pa.RecordBatch, timestamps: Int64s) -> int:
-        placed = self._place(side, rows, timestamps)
-        late = 0
-        if int(timestamps.min()) + self._gap - 1 <= self._watermark:
-            # The watermark has not passed what was open before, so these sessions are made of late rows alone.
-            is_late = self._sessions.ends[placed.sessions] - 1 <= self._watermark
-            late = int(is_late.sum())
-            if late:
-                self._forget(np.unique(placed.sessions[is_late]))
-                rows, timestamps = rows.filter(pa.array(~is_late)), timestamps[~is_late]
-                placed = replace(placed, sessions=placed.sessions[~is_late])
+        placed = self._place(side, rows, timestamps, self._watermark)
+        is_late = placed.sessions == NONE
+        late = int(is_late.sum())
+        if late:
+            rows, timestamps = rows.filter(pa.array(~is_late)), timestamps[~is_late]
+            placed = replace(placed, sessions=placed.sessions[~is_late])
         if len(timestamps):
             self._keep(side, placed, rows, timestamps)
         return late
 
-    def _place(self, side: int, rows: pa.RecordBatch, timestamps: Int64s) -> Placed:
+    def _place(self, side: int, rows: pa.RecordBatch, timestamps: Int64s, horizon: int = MIN_TIMESTAMP) -> Placed:
         slots = self._keys.lookup(pa.table(dict(zip(self._key_names, self._rows.keys(side, rows), strict=True))))
-        placed = self._sessions.place(slots, timestamps, timestamps + self._gap, self._keys.end)
+        placed = self._sessions.place(slots, timestamps, timestamps + self._gap, self._keys.end, horizon)
         self._keys.use(self._sessions.slots[placed.opened])
         self._keys.leave(self._sessions.slots[placed.merged])
+        self._keys.pass_over(slots[placed.sessions == NONE])
         if len(placed.merged):
             for kept in self._kept:
                 kept.merge(placed.merged, placed.into)

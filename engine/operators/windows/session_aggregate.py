@@ -3,10 +3,9 @@
 Rows are put into the open sessions of their keys and folded into accumulators by session; a session is emitted when
 the watermark passes its end. Emitted rows carry the timestamp `window_end - 1`.
 
-Rows of a batch are merged before lateness is judged. A session is late if the watermark, as of the start of the
-batch, has come to its last millisecond plus the allowed lateness: its rows are counted, and go to the side output
-where there is one. A session that the watermark has passed is emitted again, with what it holds then, behind each
-batch with rows for it.
+A row is late if the watermark, as of the start of the batch, has come to the last millisecond of its session, as it is
+with this row, plus the allowed lateness: late rows are counted, and go to the side output where there is one. A session
+that the watermark has passed is emitted again, with what it holds then, behind each batch with rows for it.
 
 Source of the rules: Flink's documentation, "Session Windows" and "Allowed Lateness", and its MergingWindowSet.
 """
@@ -14,7 +13,7 @@ Source of the rules: Flink's documentation, "Session Windows" and "Allowed Laten
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,6 +24,7 @@ from penstock.engine.cells.accumulator_cells import AccumulatorCells
 from penstock.engine.cells.captured_sessions import CapturedSessions
 from penstock.engine.cells.key_slots import CountedKeys
 from penstock.engine.cells.session_cells import Placed, SessionCells
+from penstock.engine.cells.session_rules import NONE
 from penstock.engine.columns import beside
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark
 from penstock.engine.free_memory import free_memory
@@ -105,34 +105,25 @@ class SessionAggregate(Operator):
         if self._saved is not None:
             self._saved = check_types(self._saved, lifted.schema, self._context.where)
         first_end = int(starts.min()) + self._gap
-        placed = self._place(lifted, starts, starts + self._gap)
-        horizon = self._form.horizon(watermark)
-        if first_end - 1 <= horizon:
-            late = self._sessions.ends[placed.sessions] - 1 <= horizon
-            if late.any():
-                placed, lifted = self._without(placed, lifted, late, horizon)
-                put_aside(batch.filter(pa.array(late)), self._late_tag, self._context)
+        placed = self._place(lifted, starts, starts + self._gap, self._form.horizon(watermark))
+        late = placed.sessions == NONE
+        if late.any():
+            placed, lifted = replace(placed, sessions=placed.sessions[~late]), lifted.filter(pa.array(~late))
+            put_aside(batch.filter(pa.array(late)), self._late_tag, self._context)
         self._fold(placed, lifted)
         if first_end - 1 <= watermark:
             self._emit_again(placed.sessions, watermark, out)
 
-    def _place(self, table: pa.Table, starts: _Int64s, ends: _Int64s) -> Placed:
-        placed = self._sessions.place(self._keys.lookup(table), starts, ends, self._keys.end)
+    def _place(self, table: pa.Table, starts: _Int64s, ends: _Int64s, horizon: int = MIN_TIMESTAMP) -> Placed:
+        slots = self._keys.lookup(table)
+        placed = self._sessions.place(slots, starts, ends, self._keys.end, horizon)
         self._keys.use(self._sessions.slots[placed.opened])
         self._keys.leave(self._sessions.slots[placed.merged])
+        self._keys.pass_over(slots[placed.sessions == NONE])
         self._captured.merge(placed.merged, placed.into)
         first_end = int(ends.min())
         self._first_due, self._first_closed = min(self._first_due, first_end), min(self._first_closed, first_end)
         return placed
-
-    def _without(
-        self, placed: Placed, lifted: pa.Table, late: npt.NDArray[np.bool_], horizon: int
-    ) -> tuple[Placed, pa.Table]:
-        """What is left without late rows. Their sessions are new: those that were open before are not late."""
-        is_late = self._sessions.ends[placed.opened] - 1 <= horizon
-        self._forget(placed.opened[is_late])
-        kept = Placed(placed.sessions[~late], placed.opened[~is_late], placed.merged, placed.into)
-        return kept, lifted.filter(pa.array(~late))
 
     def _fold(self, placed: Placed, table: pa.Table) -> None:
         """Fold rows, and sessions that became part of others, into accumulators."""

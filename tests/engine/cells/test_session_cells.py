@@ -51,6 +51,18 @@ def test_sessions_that_a_row_joins_become_one() -> None:
     assert len(sessions) == 2
 
 
+@pytest.mark.parametrize("few", [0, 10**9])
+def test_a_row_is_late_though_a_row_behind_it_opens_a_session_that_it_touches(few: int) -> None:
+    sessions = SessionCells()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_cells, "_FEW", few)
+        placed = sessions.place(np.zeros(3, np.int64), np.array([0, 5, 1]), np.array([10, 15, 11]), 1, horizon=10)
+    assert placed.sessions.tolist()[0] == -1
+    assert (len(placed.opened), len(sessions)) == (1, 1)
+    # The last one is as old, but touches what is open.
+    assert placed.sessions[1] == placed.sessions[2] != -1
+
+
 def test_ids_are_used_again() -> None:
     sessions = SessionCells()
     for begin in range(0, 10_000, 100):

@@ -287,7 +287,7 @@ class _AlignedModel:
 
 
 class _SessionModel:
-    """Sessions of both sides' rows, merged as rows come; a batch is merged before lateness is judged."""
+    """Sessions of both sides' rows, merged as rows come."""
 
     def __init__(self, windows: SessionWindows, how: str) -> None:
         self.gap = windows.gap_ms
@@ -309,8 +309,10 @@ class _SessionModel:
                         mine.extend(other)
                 else:
                     apart.append(session)
-            self.kept = [*apart, (key, start, end, content)]
-        self.late += sum(len(left) + len(right) for *_, (left, right) in self._take_ended())
+            if end - 1 <= self.watermark:
+                self.late += 1
+            else:
+                self.kept = [*apart, (key, start, end, content)]
 
     def _take_ended(self) -> list[tuple[int, int, int, tuple[list[Row], list[Row]]]]:
         ended = [session for session in self.kept if session[2] - 1 <= self.watermark]

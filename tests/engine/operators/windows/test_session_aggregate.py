@@ -221,10 +221,7 @@ class _Session:
 
 
 class _Model:
-    """Flink's rules: a row opens [t, t + gap) and takes in all open sessions of its key that it touches.
-
-    Rows of a batch are merged before lateness is judged.
-    """
+    """Flink's rules: a row opens [t, t + gap) and takes in all open sessions of its key that it touches."""
 
     def __init__(self, gap: int) -> None:
         self.gap = gap
@@ -244,8 +241,10 @@ class _Model:
                     )
                 else:
                     apart.append(session)
-            self.sessions[key] = [*apart, merged]
-        self.late += sum(values for *_, values, _, _ in self._take_ended())
+            if merged.end - 1 <= self.watermark:
+                self.late += 1
+            else:
+                self.sessions[key] = [*apart, merged]
 
     def advance(self, watermark: int) -> list[tuple[Any, ...]]:
         self.watermark = watermark

@@ -136,8 +136,10 @@ class _Model:
                     merged = _Session(start, end, session.rows + merged.rows)
                 else:
                     apart.append(session)
-            self.sessions[row[1]] = [*apart, merged]
-        self.late += [row for _, session in self._take(self._is_closed) for row in session.rows]
+            if self._is_closed(merged):
+                self.late.append(row)
+            else:
+                self.sessions[row[1]] = [*apart, merged]
         touched = [(key, each) for key, sessions in self.sessions.items() for each in sessions if each.touched]
         for _, session in touched:
             session.touched = False
