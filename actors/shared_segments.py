@@ -25,28 +25,32 @@ _SMALLEST: Final = 128 * 1024
 _MOST_SEGMENTS: Final = 8
 """Of a link: the messages under way, and those at work in the receiver."""
 _MOST_BYTES: Final = 256 * 2**20
+_MOST_OF_ALL: Final = 32
+"""Of a sender: both ends have a descriptor for each, and a wide exchange has many links to a process."""
 _HEAD: Final = struct.Struct("<III")
 _LENGTH: Final = struct.Struct("<Q")
 
 
 class SegmentBudget:
-    """How many bytes all segments of one sender may have together.
+    """How many segments one sender may have, and of how many bytes together.
 
     Args:
-        most: these.
+        most: these bytes.
     """
 
     def __init__(self, most: int = _MOST_BYTES) -> None:
         self._left = most
+        self._count = 0
         # A link is closed by another thread than the one that sends by the others.
         self._lock = threading.Lock()
 
-    def change(self, freed: int, wanted: int) -> bool:
-        """Give back some bytes and take others; False: there are not so many, and nothing has changed."""
+    def change(self, freed: Sequence[int], wanted: Sequence[int]) -> bool:
+        """Give back segments of so many bytes and take others; False: there is no room, and nothing has changed."""
         with self._lock:
-            if wanted > self._left + freed:
+            left, count = self._left + sum(freed) - sum(wanted), self._count + len(wanted) - len(freed)
+            if wanted and (left < 0 or count > _MOST_OF_ALL):
                 return False
-            self._left += freed - wanted
+            self._left, self._count = left, count
         return True
 
 
@@ -101,14 +105,17 @@ class SenderSegments:
             if len(self._segments[number]) >= size:
                 return number, None
         if len(self._segments) < _MOST_SEGMENTS:
-            number, held = len(self._segments), 0
+            number, freed = len(self._segments), list[int]()
         elif free:
-            number, held = free[0], len(self._segments[free[0]])
+            number, freed = free[0], [len(self._segments[free[0]])]
         else:
             return None, None
         wanted = max(_SMALLEST, 1 << (size - 1).bit_length())
-        made = _made(wanted) if self._budget.change(held, wanted) else None
+        if not self._budget.change(freed, [wanted]):
+            return None, None
+        made = _made(wanted)
         if made is None:
+            self._budget.change([wanted], freed)
             return None, None
         file, segment = made
         self._segments[number : number + 1] = [segment]
@@ -117,7 +124,7 @@ class SenderSegments:
     def close(self) -> None:
         """Give back the budget, behind the last message; the memory is freed when the receiver needs it no more."""
         segments, self._segments = self._segments, []
-        self._budget.change(sum(map(len, segments)), 0)
+        self._budget.change([len(segment) for segment in segments], [])
 
 
 def _made(size: int) -> tuple[int, mmap.mmap] | None:

@@ -284,6 +284,21 @@ async def test_memory_ends_with_its_link_or_with_the_last_rows_that_lie_there(en
     assert _memory_files() == before
 
 
+def test_a_sender_has_so_many_segments_however_many_links_it_has() -> None:
+    budget = SegmentBudget()
+    links = [SenderSegments(budget) for _ in range(40)]
+    placed = [link.place([memoryview(b"rows")]) for link in links]
+    assert [one is not None for one in placed] == [True] * 32 + [False] * 8
+    links[0].close()
+    placed.append(links[39].place([memoryview(b"rows")]))
+    assert placed[-1] is not None
+    for one in placed:
+        if one is not None and one.file is not None:
+            os.close(one.file)
+    for link in links:
+        link.close()
+
+
 def _memory_files() -> int:
     """How many there are in this process."""
     return Path("/proc/self/maps").read_text().count("/memfd:penstock")
