@@ -305,7 +305,7 @@ def take_frame(frame: bytes, reply: Reply, take: Take) -> None:
     try:
         take(_read(frame), lambda wanted: reply(_WANTED.pack(wanted or 0.0)))
     except Exception as error:
-        reply(_WANTED.pack(0.0) + f"{type(error).__name__}: {error}".encode())
+        reply(_WANTED.pack(0.0) + f"{type(error).__name__}: {error}".encode(errors="replace"))
 
 
 class SendingEnd:

@@ -208,6 +208,8 @@ class Link:
             _close(file)
         while self._files:
             _close(self._files.popleft())
+        # Links are in rings of references, and the memory shall not wait for the collector.
+        self._segments = ReceiverSegments()
         self._readers.remove_reader(self._connection)
         self._loop.remove_writer(self._connection)
         self._connection.close()

@@ -33,7 +33,7 @@ def as_texts(values: pa.LargeBinaryArray) -> pa.LargeStringArray:
         pa.ArrowInvalid: one of them is no UTF-8.
     """
     _, offsets, data = values.buffers()
-    if data is not None:
+    if data is not None and len(values):
         first, last = np.frombuffer(offsets, np.int64)[[values.offset, values.offset + len(values)]]
         # Bytes without a sign are ASCII, and to see that takes half of what Arrow's own look takes.
         if first < last and np.frombuffer(data, np.int8)[first:last].min() >= 0:

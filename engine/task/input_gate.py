@@ -86,13 +86,14 @@ class WatermarkMerger:
         """What the merged stream emits now that `element` has come on `channel`."""
         state = self._channels[channel]
         if isinstance(element, Watermark) and element.timestamp < MAX_TIMESTAMP:
-            # By far the most; who takes part stays as it was.
             state.watermark = max(state.watermark, element.timestamp)
             self._between_rows |= element.between_rows
-            return self._advance()
+            if not self._idle:
+                # By far the most; who takes part stays as it was.
+                return self._advance()
         match element:
-            case Watermark():
-                state.complete = True
+            case Watermark(timestamp):
+                state.complete |= timestamp == MAX_TIMESTAMP
             case WatermarkStatus(idle):
                 state.idle = idle
             case EndOfInput():

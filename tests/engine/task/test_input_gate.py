@@ -59,6 +59,14 @@ def put(gate: InputGate, channel: int, *elements: Element) -> None:
 # Merging
 
 
+def test_an_idle_input_is_active_again_behind_the_first_watermark_of_channels_that_replace_its_own() -> None:
+    merger = WatermarkMerger(1)
+    assert [merger.on_control(0, element) for element in (Watermark(5), IDLE)] == [[Watermark(5)], [IDLE]]
+    merger.replace([0], 2)
+    assert merger.on_control(1, Watermark(7)) == [ACTIVE]
+    assert merger.on_control(2, Watermark(9)) == [Watermark(7)]
+
+
 def test_event_time_is_that_of_the_slowest_channel() -> None:
     assert merged(2, (0, Watermark(10)), (1, Watermark(4)), (1, Watermark(20)), (0, Watermark(15))) == [
         [],
