@@ -60,7 +60,8 @@ _LESS = _TEXT[:-1] + "8"
     ],
 )
 def test_aggregates_keep_nanoseconds(aggregate: str, text: str) -> None:
-    env = StreamEnvironment(runtime="local")
+    # Of several subtasks, rows of groups would come in any order.
+    env = StreamEnvironment(runtime="local", parallelism=1)
     for query in (
         f"SELECT {aggregate} AS x FROM {_ROWS}",
         f"SELECT x FROM (SELECT n, {aggregate} OVER (ORDER BY n) AS x FROM {_ROWS}) AS t WHERE n = 3",
