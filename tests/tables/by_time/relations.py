@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 SECOND: Final = 1_000_000
 """Microseconds."""
@@ -88,9 +88,9 @@ class Value:
         """One that is the same in both."""
         return cls(text, text, col)
 
-    def but(self, **changes: object) -> Value:
+    def but(self, **changes: Any) -> Value:
         """With another column."""
-        return replace(self, col=replace(self.col, **changes))  # type: ignore[arg-type]
+        return replace(self, col=replace(self.col, **changes))
 
 
 def made(
