@@ -27,6 +27,9 @@ _AS_THEY_ARE: Final = ("begin.js", "icon.svg", "vendor/htm-preact-standalone.js"
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _IMPORT: Final = re.compile(r'^import \{ (.+) \} from "/pages/(.+)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:const|function) (\w+))", re.MULTILINE)
+_NOT_JOINED: Final = re.compile(
+    r"^import\b|^export (?!(async )?(const|function)\b)|^export const [^;\n]*, \w+ = ", re.MULTILINE
+)
 _KEPT: Final = {"cache-control": "public, max-age=31536000, immutable"}
 _ASKED_AGAIN: Final = {"cache-control": "no-cache"}
 
@@ -91,8 +94,8 @@ def _collect(name: str, scripts: dict[str, str], vendored: dict[str, set[str]]) 
         elif place not in scripts:
             _collect(place, scripts, vendored)
     scripts[name] = _IMPORT.sub("", text)
-    if re.search(r"^import\b|^export (?!(async )?(const|function)\b)", scripts[name], re.MULTILINE):
-        raise ValueError(f"{name}: import as others do, and export constants and functions where they are defined")
+    if _NOT_JOINED.search(scripts[name]):
+        raise ValueError(f"{name}: import as others do, and export constants and functions one by one, where they are")
 
 
 def _enclosed(script: str) -> str:
