@@ -18,7 +18,7 @@ from ray import ObjectRef, cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
 
 from penstock.actors.client_view import ClientChannel, ClientView, JobReport
-from penstock.actors.deaths import remark
+from penstock.actors.deaths import not_loaded, remark
 from penstock.actors.driver_logging import with_driver_logging
 from penstock.actors.embedded import is_embedded, is_lost
 from penstock.actors.import_path import Imported
@@ -58,6 +58,7 @@ _LINES_SECONDS: Final = 0.5
 """How long a line that a function printed takes at most until this process shows it: Ray looks ten times a second."""
 _SILENT_SECONDS: Final = 1.0
 """After how long people are told what the end of a job waits for."""
+_LOST_MANAGER: Final = "the job manager's process died, and the job with it; submit the job again"
 _STARTING: Final = (JobStatus.CREATED, JobStatus.DEPLOYING)
 
 
@@ -162,7 +163,7 @@ class RayJob(JobHandle):
         self._view: ObjectRef[Any] | None = self._ask_view()
         self._channels: dict[tuple[int, tuple[int, int], int], _Channel] = {}
         self._fetches: dict[ObjectRef[Any], _Fetch] = {}
-        self._lost = ""
+        self._lost: PenstockError = WorkerLostError(_LOST_MANAGER)
         self._report: JobReport | None = None
         self._last_metrics = report(graph.uncounted())
 
@@ -213,7 +214,7 @@ class RayJob(JobHandle):
             time.sleep(_AGAIN_SECONDS)
             return again()
         except RayError as error:
-            self._lost = remark(error)
+            self._lost = not_loaded(error) or WorkerLostError(_LOST_MANAGER + remark(error))
             return None
 
     def _follow(self, view: ClientView) -> None:
@@ -276,11 +277,7 @@ class RayJob(JobHandle):
 
     def _lost_manager(self) -> JobReport:
         self._forget_manager()
-        remedy = "submit the job again"
-        if "ModuleNotFoundError" in self._lost:
-            remedy = "install the module on every machine of the cluster, or put its folder on PYTHONPATH there"
-        error = WorkerLostError(f"the job manager's process died, and the job with it; {remedy}{self._lost}")
-        return JobReport(JobStatus.FAILED, error, [])
+        return JobReport(JobStatus.FAILED, self._lost, [])
 
     def _forget_manager(self) -> None:
         """End it for good, and give back its slots, which Ray keeps as long as this process lives."""

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 
-from penstock.engine.errors import PenstockError, WorkerLostError
+from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError, wants_everything
 
 _FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in .*$', re.MULTILINE)
+_INSTALLED: Final = re.compile(r"^<|site-packages|[/\\]lib[/\\]python3")
+_PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 _DETAIL: Final = "Worker exit detail: "
 _ADVICE: Final = " Some common causes include"
 _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
@@ -22,14 +31,15 @@ def cause_of_death(died: RayActorError) -> str | None:
     """Why a process died; None where Ray knows no more than that it was killed, has crashed, or cannot be reached.
 
     Ray's own text repeats what the error names already (class, address), and lists what may have been the reason. Of a
-    process that cannot be reached it tells how its call ended, in the words of gRPC, which help nobody. An error of the
-    user's code, where the process began, stays as it is.
+    process that cannot be reached it tells how its call ended, in the words of gRPC, which help nobody. Of an error of
+    the user's code, where the process began, stays what it says and where it was raised.
     """
     if isinstance(died, ActorUnavailableError):
         return None
     first, *lines = str(died).splitlines() or [""]
     if first != ActorDiedError.BASE_ERROR_MSG:
-        return str(died) or None
+        text = _COLOUR.sub("", str(died)).rstrip()
+        return text if wants_everything() else _raised(text) or None
     text = " ".join(" ".join(line for line in lines if not _FIELD.match(line)).split())
     known = (text.partition(_DETAIL)[2] or text).partition(_ADVICE)[0]
     return None if known.startswith(_NOBODY_KNOWS) else known or None
@@ -48,11 +58,45 @@ def remark(error: RayError) -> str:
     return f" ({why})" if why else ""
 
 
+def not_loaded(died: RayError) -> ClusterError | None:
+    """What a process could not begin with, which is the user's program; None where it did begin."""
+    if not (isinstance(died, RayActorError) and died.actor_init_failed):
+        return None
+    return ClusterError(
+        f"the program does not load on the cluster: {cause_of_death(died)}; what it imports must load there, too: "
+        "install modules on every machine or put their folders on PYTHONPATH there, and give the cluster's processes "
+        "the files and environment variables that they read"
+    )
+
+
+@contextlib.contextmanager
+def untold() -> Iterator[None]:
+    """Let Ray not print what is raised within, where a process begins; whoever started it tells it (`not_loaded`)."""
+    try:
+        yield
+    except Exception:
+        if not wants_everything():
+            sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the process ends
+        raise
+
+
 def lost_worker(name: str, why: object) -> WorkerLostError:
     """The process of subtask `name` died; `why`: what Ray raised, or a text."""
     if isinstance(why, RayActorError):
         why = death(why)
     return WorkerLostError(f"the process of {name} died: {why}")
+
+
+def _raised(text: str) -> str:
+    """Of a traceback as Ray tells it, the error, and the last line of a file that nobody has installed."""
+    frames = [frame for frame in _FRAME.finditer(text) if not _INSTALLED.search(frame[1])]
+    if not frames:
+        return text
+    # Its first line is not indented; those behind it belong to its text.
+    error = re.split(r"\n(?=\S)", text[frames[-1].end() :])[1:]
+    own = [frame for frame in frames if not frame[1].startswith(_PACKAGE)]
+    at = f", raised at {own[-1][1]}:{own[-1][2]}" if own else ""
+    return " ".join(" ".join(error).split()) + at if error else text
 
 
 async def explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:

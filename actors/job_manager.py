@@ -21,6 +21,7 @@ from penstock.actors.brain_shell import BrainShell, now
 from penstock.actors.client_view import ClientView, JobReport
 from penstock.actors.cluster_notes import ClusterNotes
 from penstock.actors.command_watch import CommandWatch
+from penstock.actors.deaths import untold
 from penstock.actors.ended_jobs import note_end
 from penstock.actors.info import job_info
 from penstock.actors.job_view import JobView
@@ -67,7 +68,8 @@ class JobManager:
     def __init__(self, job_id: str, detached: bool, *parts: bytes) -> None:
         gc.set_threshold(*COLLECTOR)
         load_pandas_later()
-        program, folder = cloudpickle.loads(b"".join(parts))
+        with untold():
+            program, folder = cloudpickle.loads(b"".join(parts))
         self._job_id = job_id
         self._detached = detached
         self._id = str(ray.get_runtime_context().get_actor_id())

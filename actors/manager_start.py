@@ -12,7 +12,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import ActorAlreadyExistsError, RayError
 
-from penstock.actors.deaths import remark
+from penstock.actors.deaths import not_loaded, remark
 from penstock.actors.job_manager import JobManager
 from penstock.actors.nodes import ON_THE_HEAD, head_node
 from penstock.actors.registry import NAMESPACE, PREFIX, JobControl
@@ -82,7 +82,8 @@ def _await_outliving(name: str, manager: Any) -> None:
     try:
         ray.get(manager.__ray_ready__.remote())
     except RayError as error:
-        raise ClusterError(f"the manager of job {name!r} could not be started{remark(error)}") from error
+        unstarted = ClusterError(f"the manager of job {name!r} could not be started{remark(error)}")
+        raise (not_loaded(error) or unstarted) from error
 
 
 def _make_room(name: str, deadline: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
+from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 
 from penstock.actors import client as module
 from penstock.actors.client import RayJob, check_serializable
@@ -223,19 +223,28 @@ def test_a_manager_that_is_being_restarted_is_asked_again(monkeypatch: pytest.Mo
     assert len(client.manager.open("wait_for_end")) == len(client.manager.open("client_view")) == 1
 
 
+NOT_LOADED = RayActorError(error_msg="raised in its creation task\nKeyError: 'BROKERS'", actor_init_failed=True)
+
+
 @pytest.mark.parametrize(
-    ("why", "remedy"),
-    [("it died", "submit the job again"), ("ModuleNotFoundError: no 'shop'", "install the module on every machine")],
+    ("why", "told"),
+    [
+        (RayError("it died"), r"submit the job again \(it died\)"),
+        (
+            NOT_LOADED,
+            r"(?s)does not load on the cluster: .*'BROKERS'; .*modules on every machine .*environment variables",
+        ),
+    ],
 )
 def test_a_manager_that_is_lost_ends_the_job_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, why: str, remedy: str
+    monkeypatch: pytest.MonkeyPatch, why: RayError, told: str
 ) -> None:
     client = Client(monkeypatch)
-    client.manager.answer("wait_for_end", RayError(why))
+    client.manager.answer("wait_for_end", why)
     client.manager.answer("client_view", None)
-    with pytest.raises(JobFailedError, match=remedy):
+    with pytest.raises(JobFailedError, match=told):
         client.job.pump(0)
-    with pytest.raises(JobFailedError, match=remedy):
+    with pytest.raises(JobFailedError, match=told):
         client.job.wait()
     assert client.killed == [client.manager, client.job.job_id], "its slots are given back"
 

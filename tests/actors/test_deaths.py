@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError
 
+from penstock.actors import deaths
 from penstock.actors.deaths import cause_of_death, death, remark
 
 FIELDS = "\n\tclass_name: SubtaskActor\n\tactor_id: 9ffe24c5\n\tpid: 802\n\tnamespace: 8da36b45\n\tip: 192.0.2.2\n"
@@ -34,7 +37,26 @@ def test_the_cause_alone_is_told(said: str, cause: str | None) -> None:
     assert cause_of_death(died) == cause
 
 
-def test_an_error_where_the_process_began_is_told_whole() -> None:
+def test_of_an_error_where_the_process_began_is_told_what_and_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = str(Path(deaths.__file__).parent / "job_manager.py")
+    text = (
+        "The actor died because of an error raised in its creation task, \x1b[36mray::JobManager.__init__()\x1b[39m "
+        "(pid=9714, ip=192.0.2.2, repr=<JobManager object at 0x7f>)\n"
+        f'  File "{ours}", line 70, in __init__\n    program, folder = cloudpickle.loads(parts)\n'
+        '  File "/flows/shop.py", line 8, in <module>\n    BROKERS = os.environ["BROKERS"]\n              ~~~~~^^^\n'
+        "  File \"<frozen os>\", line 679, in __getitem__\nKeyError: 'BROKERS'\nmore of it"
+    )
+    died = RayActorError(error_msg=text)
+    assert cause_of_death(died) == "KeyError: 'BROKERS' more of it, raised at /flows/shop.py:8"
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
+    whole = cause_of_death(died)
+    assert whole is not None
+    assert "\x1b" not in whole
+    assert whole.startswith("The actor died because")
+    assert whole.endswith("KeyError: 'BROKERS'\nmore of it")
+
+
+def test_an_error_without_a_place_where_the_process_began_is_told_whole() -> None:
     text = "The actor died because of an error raised in its creation task, Traceback:\n  line 1\nNo module 'orders'"
     assert cause_of_death(RayActorError(error_msg=text)) == text
 
