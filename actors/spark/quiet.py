@@ -7,6 +7,7 @@ himself stay.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -42,6 +43,19 @@ def skip_notes() -> None:
     shown: Any = getattr(ray_logging, "stderr_deduplicator", None)
     if getattr(shown, "skip_re", _NOTES) is None:
         shown.skip_re = re.compile(_NOTES)
+
+
+def skip_lost_calls() -> None:
+    """Let py4j not log its tracebacks where the JVM goes while it is asked, as by a signal to all of a job's processes.
+
+    What it raises as well is the error of the job. `PENSTOCK_TRACEBACK=full` lets it log them.
+    """
+    # Once, however often it is added.
+    logging.getLogger().addFilter(_is_no_lost_call)
+
+
+def _is_no_lost_call(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway" or record.name != "root" or wants_everything()
 
 
 def hush() -> None:

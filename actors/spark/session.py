@@ -27,7 +27,7 @@ import ray
 from penstock.actors.cluster import connect
 from penstock.actors.spark.java import JVM_OPTIONS, USABLE, check_java, lead_with_java
 from penstock.actors.spark.options import SparkOptions
-from penstock.actors.spark.quiet import LOG4J_FILE, hush, log4j_file, skip_notes
+from penstock.actors.spark.quiet import LOG4J_FILE, hush, log4j_file, skip_lost_calls, skip_notes
 from penstock.engine.errors import ClusterError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -287,6 +287,7 @@ def _started(options: SparkOptions, address: str | None, patience: float, tell: 
     _check_no_other()
     lead_with_java(os.environ)
     skip_notes()
+    skip_lost_calls()
     was_connected = ray.is_initialized()
     # A cluster of this process has room for streaming jobs beside the executors, idle as these are between jobs.
     connect(address, (os.cpu_count() or 1) + options.executors * options.cores)

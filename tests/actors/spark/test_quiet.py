@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import Py4JNetworkError, is_error
 from pyspark import SparkContext
 from ray._private import ray_logging
 from ray._private.worker import print_to_stdstream
 
-from penstock.actors.spark.quiet import hush, log4j_file, skip_notes
+from penstock.actors.spark.quiet import hush, log4j_file, skip_lost_calls, skip_notes
 from tests.actors.spark.conftest import Environment
 
 
@@ -47,6 +50,36 @@ def test_the_users_own_expression_for_lines_to_skip_stays(shown: Any, capsys: py
     skip_notes()
     show(NOTE, WARNING)
     assert capsys.readouterr().err.splitlines() == [NOTE]
+
+
+class Gone(GatewayClient):
+    """Asks a Java that goes when it is asked."""
+
+    def _get_connection(self) -> Any:
+        return self
+
+    def send_command(self, command: str, retry: bool = True, binary: bool = False) -> Any:
+        if command == "asked":
+            return super().send_command("called", retry=False)
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    def close(self, reset: bool = False) -> None:
+        """There is nothing to be closed."""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_java_that_goes_while_it_is_asked_is_an_error_and_not_logged_as_well(
+    whole: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "full" if whole else "")
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
+    skip_lost_calls()
+    skip_lost_calls()
+    assert is_error(Gone().send_command("asked"))[0]
+    logging.error("the user's own")
+    assert [record.message for record in caplog.records] == ["Exception while sending command."] * whole + [
+        "the user's own"
+    ]
 
 
 @pytest.mark.parametrize(
