@@ -64,6 +64,9 @@ def advise(figures: TaskFigures, job: JobFigures, rescale_seconds: float, config
     if not too_busy <= figures.true_rate <= too_idle:
         at_once = min(max(factor, 1 - config.scale_down_max_factor), 1 + config.scale_up_max_factor)
         wanted = _parallelism(at_once, figures, config)
+    if figures.busy > config.utilization_max:
+        # What keeps it so busy may hold its source up, which then tells of fewer rows than there are.
+        wanted, needed = max(wanted, task.parallelism), max(needed, task.parallelism)
     # A hot key cannot be divided.
     is_stuck = figures.is_skewed and wanted > task.parallelism
     if is_stuck:

@@ -174,24 +174,26 @@ def _take_what_was_abandoned(patch: Patch) -> None:
 
 LIVE_MUTANTS = (
     Mutant("the barrier behind which tasks stop overtakes no rows", _let_barriers_overtake, EXACT, RESCALES),
-    Mutant("a job that has failed on the way restarts", _replace_what_has_failed, EXACT, RESCALES_AND_DEATHS, 55),
-    Mutant("of what an attempt has abandoned nothing is used", _take_what_was_abandoned, EXACT, RESCALES_AND_DEATHS),
+    Mutant("a job that has failed on the way restarts", _replace_what_has_failed, EXACT, RESCALES_AND_DEATHS, 64),
+    Mutant(
+        "of what an attempt has abandoned nothing is used", _take_what_was_abandoned, EXACT, RESCALES_AND_DEATHS, 24
+    ),
     Mutant(
         "a source that is replaced gives nothing behind the barrier", _read_on_behind_the_barrier, EXACT, RESCALES, 3
     ),
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 20),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
-    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 183),
-    Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 12),
+    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 224),
+    Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 32),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 74),
     Mutant(
-        "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 10
+        "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 16
     ),
-    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 255),
+    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 258),
     Mutant(
         "who has ended is not replaced beside those that know it", _replace_who_has_ended, ("neighbours",), OFTEN, 4
     ),
-    Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, OFTEN, 13),
+    Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, OFTEN, 16),
     Mutant("what was taken in is changed as it has changed since", _keep_what_was_taken_in, MANY_KEYS, OFTEN, 39),
     Mutant("a new base is not mixed with what was taken in", _begin_nothing_anew, ("forgotten",), OFTEN, 36),
     Mutant("what is gone since it was taken in does not come back", _keep_what_is_gone, ("forgotten",), OFTEN, 39),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engine.autoscaler.evaluation import evaluate
+from penstock.engine.autoscaler.evaluation import JobFigures, TaskFigures, evaluate
 from penstock.engine.autoscaler.readings import JobReading, SubtaskCounters, TaskReading
-from penstock.engine.autoscaler.scaling import least
+from penstock.engine.autoscaler.scaling import advise, least
 from penstock.engine.autoscaler_config import AutoscalerConfig
 
 
@@ -75,3 +75,12 @@ def test_that_one_has_many_more_counts_and_all_the_more_rows_there_are(rows: lis
 
 def test_a_subtask_alone_is_as_busy_as_it_is() -> None:
     assert busy([400], 0.02) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("share", "wanted"), [(0.97, 2), (0.3, 1)])
+def test_a_busy_task_never_gets_fewer_subtasks_whatever_its_source_tells(share: float, wanted: int) -> None:
+    """A source that waits for a long batch of it has read nothing in the window."""
+    task = TaskReading(2, "slow", ("slow",), ("slow",), (1,), (2,), 128, 0, (SubtaskCounters(), SubtaskCounters()))
+    figures = TaskFigures(task, 19.0, share, 0.0, 19.0 / share, 0.0, 0.0, 0.0)
+    advice = advise(figures, JobFigures((figures,), 0.0), 1.0, AutoscalerConfig())
+    assert (advice.wanted, advice.needed) == (wanted, wanted)
