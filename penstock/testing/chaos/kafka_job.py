@@ -192,6 +192,8 @@ class _Feeder:
             # It waits for what is under way: for ever, where the broker that was killed has not come back.
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(producer.stop(), _STOP_SECONDS)
+            # Broken off, it has closed no connection.
+            await producer.client.close()
 
     async def _send_all(self, producer: AIOKafkaProducer) -> None:
         await producer.start()
