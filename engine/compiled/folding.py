@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.engine.aggregates.accumulators import plain_type
 from penstock.engine.compiled.kinds import FLOAT, INT, TEXT, HeldTime, Kind, Opaque, Time, is_text, kind_of, shown
 from penstock.engine.compiled.sources import outer_names, source_of
-from penstock.engine.compiled.translation import Translator, without_docstring
+from penstock.engine.compiled.translation import MayBeNone, Translator, without_docstring
 from penstock.engine.errors import GraphError, nearest
 from penstock.engine.python_values import fits
 from penstock.engine.state.descriptors import AggregateFunction
@@ -264,6 +264,14 @@ class FoldTranslator(Translator):
             case ast.Attribute(value=ast.Name(id=self.this), attr=name) if name in self.attributes:
                 return self._constant(node, self.attributes[name])
         return super()._expression(node)
+
+    def _may_be_none(self, node: ast.expr) -> MayBeNone | None:
+        """Fields of what is held may be asked for a None; where one is, the function runs as plain Python."""
+        match node:
+            case ast.Subscript(value=ast.Name(id=self.held), slice=ast.Constant(value=str())):
+                code, kind = self._expression(node)
+                return MayBeNone("True", code, kind)
+        return super()._may_be_none(node)
 
     def _time(self, place: str, kind: Time) -> str:
         if not isinstance(kind, HeldTime):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +73,24 @@ def test_rows_are_those_of_plain_python(function: Any, monkeypatch: pytest.Monke
 def test_what_does_not_fit_its_column_is_the_error_of_plain_python() -> None:
     assert "60004 too large" in outcome(too_large)
     assert outcome(ps.compiled(too_large)) == outcome(too_large)
+
+
+def of_both(one: Any, other: Any) -> Any:
+    return {**other, "n": (one["n"] or 3) + (other["n"] or 0)}
+
+
+def of_those_that_are_given(one: Any, other: Any) -> Any:
+    if one["n"] is None or other["n"] is None:
+        return {**one, "small": one["small"] + 1}
+    return {**other, "n": one["n"] + other["n"]}
+
+
+@pytest.mark.parametrize("nulls", [(), (2, 5), (0,), (0, 1, 2, 3), (7,)])
+@pytest.mark.parametrize("function", [of_both, of_those_that_are_given])
+def test_nulls_of_both_rows_may_be_asked_for(function: Any, nulls: Sequence[int], monkeypatch: Any) -> None:
+    rows = [{**row, "n": None if i in nulls else row["n"]} for i, row in enumerate(ROWS)]
+    monkeypatch.setattr(sys.modules[__name__], "ROWS", rows)
+    assert outcome(ps.compiled(function)) == outcome(function)
 
 
 def missing(one: Any, other: Any) -> Any:
