@@ -151,6 +151,20 @@ class RetryingBlobs:
         self._retry(lambda: self.inner.delete(named))
 
     def _retry(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except TransientStorageError as error:
+            return self._again(call, error)
+
+    def _again(self, call: Callable[[], T], error: TransientStorageError) -> T:
+        """Make a call again, whose first attempt had this error."""
+        failed = [error]
+
+        def attempt() -> T:
+            if failed:
+                raise failed.pop()
+            return call()
+
         return tenacity.Retrying(
             stop=tenacity.stop_all(
                 tenacity.stop_after_attempt(self.policy.attempts), tenacity.stop_after_delay(self.policy.seconds)
@@ -159,7 +173,7 @@ class RetryingBlobs:
             retry=tenacity.retry_if_exception_type(TransientStorageError),
             before_sleep=self._tell,
             reraise=True,
-        )(call)
+        )(attempt)
 
     def _tell(self, state: tenacity.RetryCallState) -> None:
         """Say once that somebody waits for the storage, where that may take long."""
@@ -190,7 +204,7 @@ class LocalBlobs:
         self._write(path, data, os.replace)
 
     def create(self, path: str, data: Data) -> None:
-        self._write(path, data, os.link)
+        self._write(path, data, _move)
 
     def get(self, path: str) -> pa.Buffer:
         try:
@@ -241,8 +255,9 @@ class LocalBlobs:
             try:
                 write_synced(partial, data)
                 publish(partial, final)
-            finally:
+            except BaseException:
                 unlink(partial)
+                raise
             sync_folder(os.path.dirname(final))
         except FileExistsError:
             raise _exists(self.url, path) from None
@@ -256,6 +271,13 @@ class LocalBlobs:
         return file
 
     def _check_within(self, file: str, path: str) -> None:
+        inner = file
+        while len(inner) > len(self.folder):
+            if os.path.islink(inner):
+                self._check_links(file, path)
+            inner = os.path.dirname(inner)
+
+    def _check_links(self, file: str, path: str) -> None:
         root = os.path.realpath(self.folder)
         if os.path.commonpath([root, os.path.realpath(file)]) != root:
             raise CheckpointError(f"{join_url(self.url, path)} is a link out of the folder; it is not followed")
@@ -339,6 +361,12 @@ class ObjectBlobs:
             f"{join_url(self.url, path)} cannot be {what}: {redact(_first_paragraph(error))}; check the bucket's name "
             f"and the credentials, region and end point in the environment of the process on {socket.gethostname()}"
         )
+
+
+def _move(file: str, name: str) -> None:
+    """Give a file another name, unless there is one of that name."""
+    os.link(file, name)
+    unlink(file)
 
 
 def open_blobs(url: str) -> BlobStore:

@@ -168,7 +168,10 @@ class ChangedSlots:
 
     def begin(self) -> None:
         """What there is now has not changed."""
-        self._marks = np.zeros(0, np.bool_)
+        if self._marks is None:
+            self._marks = np.zeros(0, np.bool_)
+        # As large as before: a new one would cost the rows behind a barrier its pages.
+        self._marks[:] = False
 
     def forget(self) -> None:
         """What has changed is not known any more."""
@@ -186,10 +189,11 @@ class ChangedSlots:
         if scope is CaptureScope.COMPLETE:
             return None
         marks = None if scope is CaptureScope.BASE else self._marks
-        self.begin()
         changed = None if marks is None else int(np.count_nonzero(marks))
         gives_all = self._since.gives_all(changed, entries, scope)
-        return None if gives_all or marks is None or changed is None else _marked(marks, changed)
+        slots = None if gives_all or marks is None or changed is None else _marked(marks, changed)
+        self.begin()
+        return slots
 
 
 def _marked(marks: npt.NDArray[np.bool_], count: int) -> Slots:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.engine.columns import numpy_type
+from penstock.engine.large_pages import in_large_pages
 
 Words: TypeAlias = "npt.NDArray[np.uint64]"
 Ints: TypeAlias = "npt.NDArray[np.int64]"
@@ -27,6 +28,8 @@ _A = TypeVar("_A", bound=np.generic)
 
 _WORD_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
+_LARGE_BYTES: Final = 1 << 22
+"""NumPy's own arrays have larger pages from so many bytes on, too."""
 _KEPT: Final = 64
 """What is known of so many types is remembered."""
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -320,7 +323,8 @@ def read_only(array: npt.NDArray[_A]) -> npt.NDArray[_A]:
 
 def pooled_empty(length: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """An array of numbers in memory of Arrow's pool, which keeps what was freed for the next checkpoint."""
-    return np.frombuffer(pa.allocate_buffer(length * np.dtype(dtype).itemsize), dtype)
+    memory = pa.allocate_buffer(length * np.dtype(dtype).itemsize)
+    return np.frombuffer(memory if memory.size < _LARGE_BYTES else in_large_pages(memory), dtype)
 
 
 def pooled_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
