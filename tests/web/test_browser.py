@@ -498,7 +498,7 @@ def wide(tasks: int, parallelism: int) -> Reading:
 BOXES = """() => {
   const at = (one) => one.getBoundingClientRect();
   const boxes = [...document.querySelectorAll(".graph rect.box")].map(at);
-  const lines = [...document.querySelectorAll(".graph .edge path")];
+  const lines = [...document.querySelectorAll(".graph path.edge")];
   const over = (one, other) =>
     one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
   const near = (one, other) => Math.abs(one - other) < 2;
@@ -529,6 +529,43 @@ def test_rows_of_many_tasks_lie_beside_each_other_and_their_lines_meet_them(
     page.goto(f"{server.url}#/jobs/wide-1/")
     page.get_by_role("button", name="task 40, parallelism 1").wait_for()
     assert page.evaluate(BOXES) == {"over": 0, "loose": 0, "lines": 38}
+
+
+def test_a_wide_graph_has_all_tasks_and_fills_those_that_are_come_to(
+    page: Any, server: Server, cluster: FakeCluster
+) -> None:
+    cluster.readings = [wide(100, 1)]
+    page.goto(f"{server.url}#/jobs/wide-1/")
+    last = page.get_by_role("button", name="task 100, parallelism 1")
+    last.wait_for()
+    assert page.locator(".graph g.node").count() == 100
+    assert page.locator(".graph g.node text").count() < 100
+    last.focus()
+    last.locator("text", has_text="task 100").wait_for()
+
+
+def test_the_table_of_tasks_follows_the_readings(page: Any, server: Server, cluster: FakeCluster) -> None:
+    cluster.readings = [Reading(ORDERS, orders_metrics(10))]
+    page.goto(f"{server.url}#/jobs/orders-1/")
+    tasks = page.get_by_role("table", name="Tasks", exact=True).locator("tbody tr")
+    tasks.nth(1).get_by_text("1000", exact=True).first.wait_for()
+    assert tasks.nth(1).get_by_role("img", name="busy").count() == 1
+    cluster.readings = [Reading(ORDERS, orders_metrics(40))]
+    tasks.nth(1).get_by_text("4000", exact=True).first.wait_for()
+    tasks.nth(1).get_by_role("link", name="count -> sink").click()
+    page.get_by_text("2 subtasks").wait_for()
+    assert [one.get_attribute("class") for one in tasks.all()] == ["", "sel"]
+
+
+def test_a_library_that_is_gone_is_told_of(page: Any, server: Server) -> None:
+    page.route("**/uplot.js", lambda route: route.fulfill(status=404))
+    try:
+        page.goto(f"{server.url}#/jobs/orders-1/metrics")
+        page.get_by_text("has been upgraded: load this page again").first.wait_for()
+    finally:
+        page.unroute("**/uplot.js")
+    page.reload()
+    page.locator(".uplot canvas").first.wait_for()
 
 
 def test_what_a_page_asks_for_is_small_however_wide_the_job_is(serve: Serve, cluster: FakeCluster) -> None:

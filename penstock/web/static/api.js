@@ -4,23 +4,38 @@ import { useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-stan
 const HEADERS = { "X-Penstock-Request": "1" };
 const PATIENCE = 30000; // ms: what is asked for takes less, and a connection that was cut says nothing
 const AGAIN = 500; // ms: so long after it was lost, the server is tried again
+const EMPTY = 200; // ms: so long a page waits for all that it shows, to be drawn once
+// A library has another address in another version, at which the server has nothing any more.
+export const UPGRADED = "The server does not answer, or has been upgraded: load this page again.";
+
+// What begin.js has asked for, once: undefined where it has not, or where the answer has not come or told of a problem.
+export function begun(path) {
+  const found = window.begun.get(path)?.found;
+  if (found !== undefined) window.begun.delete(path);
+  return found;
+}
+
+// Until all of that has come, and no longer than a page may stay empty.
+export const allBegun = () => Promise.race([Promise.allSettled([...window.begun.values()].map((one) => one.read)), new Promise((done) => setTimeout(done, EMPTY))]);
 
 export async function get(path) {
-  const begun = window.begun.get(path);
+  const one = window.begun.get(path);
   window.begun.delete(path);
-  const answer = await (begun ?? fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }));
+  await one?.read;
+  if (one?.found !== undefined) return one.found;
+  const answer = await (one?.answer ?? fetch(path, { headers: HEADERS, cache: "no-store", signal: AbortSignal.timeout(PATIENCE) }));
   if (!answer.ok) throw await problem(answer);
   return (answer.headers.get("content-type") || "").includes("json") ? answer.json() : answer.text();
 }
 
 // What a path answers, and why it does not; asked again with each of `again`. Nothing more is asked while an answer is awaited,
-// so that questions do not gather behind one that takes long. An empty path asks nothing. Asked before the page is drawn, which an
-// answer that is there already changes.
+// so that questions do not gather behind one that takes long. An empty path asks nothing. What begin.js has got is there at once.
 export function useAnswer(path, again) {
-  const [told, setTold] = useState({}), asked = useRef(null), gone = useRef(false);
+  const [first] = useState(() => ({ path, again, found: path ? begun(path) : undefined }));
+  const [told, setTold] = useState(first.found === undefined ? {} : first), asked = useRef(null), gone = useRef(false);
   useLayoutEffect(() => () => { gone.current = true; }, []);
   useLayoutEffect(() => {
-    if (!path || asked.current === path) return;
+    if (!path || asked.current === path || (told === first && path === first.path && again === first.again)) return;
     asked.current = path;
     const tell = (news) => {
       if (gone.current || asked.current !== path) return;

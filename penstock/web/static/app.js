@@ -1,6 +1,6 @@
 // The console: which page is shown, what the server last said, and whether it can be reached.
 import { html, render, useEffect, useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { get, listen, login, loginFromAddress, useAnswer } from "/pages/api.js";
+import { allBegun, begun, get, listen, login, loginFromAddress, useAnswer } from "/pages/api.js";
 import { Job } from "/pages/job.js";
 import { Bar, bytes, number, span, State, time } from "/pages/parts.js";
 
@@ -8,15 +8,15 @@ const plain = (part) => { try { return decodeURIComponent(part); } catch { retur
 const place = () => location.hash.replace(/^#\/?/, "").split("/").map(plain);
 
 function App() {
-  const [news, setNews] = useState(null), [tick, setTick] = useState(0), [live, setLive] = useState(null), [role, setRole] = useState(null), [where, setWhere] = useState(place()), [toast, setToast] = useState(null);
+  const [news, setNews] = useState(() => begun("/v1/overview-of-jobs") ?? null), [tick, setTick] = useState(0), [live, setLive] = useState(null), [role, setRole] = useState(() => begun("/v1/session")?.role ?? null), [where, setWhere] = useState(place()), [toast, setToast] = useState(null);
   const [page, id, tab, rest] = where;
   const say = (text, bad = false) => { setToast({ text, bad }); };
   useEffect(() => { const moved = () => setWhere(place()); addEventListener("hashchange", moved); return () => removeEventListener("hashchange", moved); }, []);
   // Who cannot be told who they are may read, as far as the server lets them; they ask again when it is back.
   const ask = () => get("/v1/session").then((found) => setRole(found.role), () => setRole((before) => before ?? "viewer"));
-  useLayoutEffect(() => { loginFromAddress().catch((error) => say(error.message, true)).finally(ask); }, []);
+  useLayoutEffect(() => { if (!role) loginFromAddress().catch((error) => say(error.message, true)).finally(ask); }, []);
   const allowed = role && role !== "nobody", heard = useRef(false);
-  useLayoutEffect(() => { if (allowed && !page) get("/v1/overview-of-jobs").then((found) => setNews((now) => now ?? found), () => {}); }, [allowed]);
+  useLayoutEffect(() => { if (allowed && !page && !news) get("/v1/overview-of-jobs").then((found) => setNews((now) => now ?? found), () => {}); }, [allowed]);
   // What is shown when the first news come has just been asked for.
   useEffect(() => (allowed ? listen((found) => { setNews(found); if (heard.current) setTick((now) => now + 1); heard.current = true; }, (on) => { setLive(on); if (!on) ask(); }) : undefined), [allowed]);
   useEffect(() => { if (!toast || toast.bad) return undefined; const timer = setTimeout(() => setToast(null), 12000); return () => clearTimeout(timer); }, [toast]);
@@ -56,4 +56,4 @@ function Login({ onDone }) {
     ${problem && html`<p class="failed" role="alert">${problem}</p>`}<div class="row"><button class="main" type="submit">Enter</button></div></form>`;
 }
 
-render(html`<${App} />`, document.getElementById("app"));
+allBegun().then(() => render(html`<${App} />`, document.getElementById("app")));

@@ -1,6 +1,6 @@
 // Charts of the last minutes: rates, shares and watermarks of all tasks together.
-import { html, useLayoutEffect, useRef } from "/pages/vendor/htm-preact-standalone.js";
-import { useAnswer } from "/pages/api.js";
+import { html, useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { UPGRADED, useAnswer } from "/pages/api.js";
 import { number, time } from "/pages/parts.js";
 
 const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5", "#c2417f", "#7a7f87"];
@@ -8,11 +8,26 @@ const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5
 // Civil time (s) as the tables have it, and not as the browser's own time zone would.
 const clock = (at) => time(at * 1000).slice(11);
 
+const UPLOT = "/pages/vendor/uplot.js";
+
+// uplot is no module, and most pages have no charts: it is loaded for the first of them, if begin.js has not begun to.
+let loading = null;
+const load = () => (loading ??= window.begun.get(UPLOT)?.read ?? new Promise((done, fail) => {
+  document.head.append(Object.assign(document.createElement("script"), { src: UPLOT, onload: done, onerror: fail }));
+}));
+
+function useUplot() {
+  const [isThere, setThere] = useState(Boolean(window.uPlot)), [problem, setProblem] = useState(null);
+  useLayoutEffect(() => { if (!isThere) load().then(() => setThere(true), () => { loading = null; setProblem(UPGRADED); }); }, []);
+  return [isThere, problem];
+}
+
 // Of the lines, the places of two may be given that all else is between: the upper, the lower.
 function Chart({ title, lines, times, unit, band }) {
-  const place = useRef(null), chart = useRef(null);
+  const place = useRef(null), chart = useRef(null), [isThere, problem] = useUplot();
   const key = lines.map((one) => one.name).join();
   useLayoutEffect(() => {
+    if (!isThere) return undefined;
     const style = getComputedStyle(document.documentElement);
     const dim = style.getPropertyValue("--dim").trim(), line = style.getPropertyValue("--line").trim();
     const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
@@ -26,10 +41,10 @@ function Chart({ title, lines, times, unit, band }) {
     const resize = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: 200 }));
     resize.observe(place.current);
     return () => { resize.disconnect(); chart.current.destroy(); };
-  }, [key]);
-  useLayoutEffect(() => { chart.current.setData([times, ...lines.map((one) => one.values)]); });
+  }, [key, isThere]);
+  useLayoutEffect(() => { chart.current?.setData([times, ...lines.map((one) => one.values)]); });
   const last = lines.map((one) => `${one.name}: ${one.values.length ? unit(one.values[one.values.length - 1] ?? 0) : "–"}`).join("; ");
-  return html`<figure class="card" role="img" aria-label=${`${title}; now ${last}`}><h2>${title}</h2><div ref=${place}></div></figure>`;
+  return html`<figure class="card" role="img" aria-label=${`${title}; now ${last}`}><h2>${title}</h2><div class="plot" ref=${place}>${!isThere && (problem || "Reading…")}</div></figure>`;
 }
 
 export function Charts({ job, tasks, tick }) {

@@ -3,6 +3,7 @@ import { html, useEffect, useState } from "/pages/vendor/htm-preact-standalone.j
 import { get, send, useAnswer } from "/pages/api.js";
 import { Charts, Watermarks } from "/pages/charts.js";
 import { Graph } from "/pages/graph.js";
+import { LinesTable, linkTo, timeBar } from "/pages/lines.js";
 import { Latency, Parts, Rescales } from "/pages/times.js";
 import { Rows } from "/pages/rows.js";
 import { Stored } from "/pages/state.js";
@@ -78,12 +79,16 @@ function Overview({ view, selected, tick, role }) {
   const select = (task) => { location.hash = `#/jobs/${encodeURIComponent(view.info.id)}//${task === selected ? "" : task}`; };
   return html`<section class="card"><${Graph} tasks=${view.tasks} selected=${selected} onSelect=${select} /><${Legend} /></section>
     ${selected && html`<${Task} job=${view.info.id} task=${selected} tasks=${view.tasks} tick=${tick} role=${role} />`}
-    <section class="card scroll"><table><caption>Tasks</caption><thead><tr><th scope="col">Task</th><th scope="col" class="n">Subtasks</th><th scope="col" class="n">In/s</th><th scope="col" class="n">Out/s</th><th scope="col" class="n">In</th><th scope="col" class="n">Out</th><th scope="col" class="n">Late</th><th scope="col">Time</th><th scope="col" class="n">Skew</th><th scope="col">Watermark (UTC)</th><th scope="col" class="n">Behind the clock</th><th scope="col">Left to read</th></tr></thead>
-      <tbody>${view.tasks.map((task) => html`<tr key=${task.id} class=${task.id === selected ? "sel" : ""}><td><a href=${`#/jobs/${encodeURIComponent(view.info.id)}//${task.id}`}>${task.name}</a></td><td class="n">${task.parallelism}</td>
-        <td class="n">${number(task.rows_in_per_second)}</td><td class="n">${number(task.rows_out_per_second)}</td><td class="n">${number(task.rows_in)}</td><td class="n">${number(task.rows_out)}</td><td class="n">${task.late_rows ? number(task.late_rows) : ""}</td>
-        <td><${Bar} busy=${task.busy} blocked=${task.blocked} /></td><td class="n">${task.parallelism > 1 ? `+${share(task.skew)}` : ""}</td><td>${task.watermark == null ? "" : watermark(task.watermark)}</td><td class="n">${task.watermark_lag_ms == null ? "" : span(task.watermark_lag_ms)}</td><td>${left(task)}</td></tr>`)}</tbody></table></section>`;
+    <section class="card scroll tasks"><${LinesTable} caption="Tasks" columns=${taskColumns(view.info.id)} rows=${view.tasks} isMarked=${(task) => task.id === selected} /></section>`;
 }
 
+const taskColumns = (job) => [
+  { name: "Task", show: (task) => task.name, as: linkTo((task) => `#/jobs/${encodeURIComponent(job)}//${task.id}`) }, { name: "Subtasks", n: true, show: (task) => String(task.parallelism) },
+  { name: "In/s", n: true, show: (task) => number(task.rows_in_per_second) }, { name: "Out/s", n: true, show: (task) => number(task.rows_out_per_second) },
+  { name: "In", n: true, show: (task) => number(task.rows_in) }, { name: "Out", n: true, show: (task) => number(task.rows_out) }, { name: "Late", n: true, show: (task) => (task.late_rows ? number(task.late_rows) : "") },
+  timeBar, { name: "Skew", n: true, show: (task) => (task.parallelism > 1 ? `+${share(task.skew)}` : "") }, { name: "Watermark (UTC)", show: (task) => (task.watermark == null ? "" : watermark(task.watermark)) },
+  { name: "Behind the clock", n: true, show: (task) => (task.watermark_lag_ms == null ? "" : span(task.watermark_lag_ms)) }, { name: "Left to read", show: (task) => left(task) },
+];
 const left = (task) => (task.pending_records != null ? `${number(task.pending_records)} records` : task.splits_left ? `${task.splits_left} splits` : "");
 
 function Task({ job, task, tasks, tick, role }) {

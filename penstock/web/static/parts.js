@@ -26,10 +26,13 @@ export const watermark = (value) => (value === "end" ? "end of input" : time(val
 
 export const State = ({ of: state }) => html`<span class=${`state ${state}`}>${state}</span>`;
 
+// What a bar looks like, and says.
+export const barStyle = (busy, blocked) => ({ "--busy-to": `${busy * 100}%`, "--blocked-to": `${(busy + blocked) * 100}%` });
+export const barText = (busy, blocked) => `busy ${share(busy)}, backpressured ${share(blocked)}, idle ${share(Math.max(0, 1 - busy - blocked))}`;
+
 export const Bar = ({ busy, blocked }) => {
-  const text = `busy ${share(busy)}, backpressured ${share(blocked)}, idle ${share(Math.max(0, 1 - busy - blocked))}`;
-  return html`<span class="bar" role="img" aria-label=${text} title=${text}>
-    <i class="b" style=${{ width: `${busy * 100}%` }}></i><i class="w" style=${{ width: `${blocked * 100}%` }}></i></span>`;
+  const text = barText(busy, blocked);
+  return html`<span class="bar" role="img" aria-label=${text} title=${text} style=${barStyle(busy, blocked)}></span>`;
 };
 
 export const Legend = () => html`<div class="legend">
