@@ -231,6 +231,10 @@ class Subtasks(Sequence[SubtaskView]):
         """The same with other rates."""
         return Subtasks(self.metrics, self._columns, rates)
 
+    def work_out(self) -> None:
+        """Have ready what is shown of all of them together: of a wide job it takes some ms."""
+        _ = self._count_sums, self._time_sums, self._rate_sums, self._rate_peaks, self.skew, self.watermark
+
     def total(self, name: str) -> Any:
         """A counter or a time (in seconds), added up: a member of `Totals`, `late_rows` or `splits`."""
         return self._time_sums[_TIMES.index(name)] if name in _TIMES else self._count_sums[_COUNTS.index(name)]

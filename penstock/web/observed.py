@@ -170,6 +170,8 @@ class Observed:
         view = self._view(seen, info, metrics, totals, now, now_ms, began)
         points = _points(view, seen.totals, now_ms)
         moving = {task.info.id: task.subtasks for task in view.tasks}
+        for subtasks in moving.values():
+            subtasks.work_out()
         if info.status.ended:
             # It has no rates any more, and its event time moves no further.
             seen.totals.clear()

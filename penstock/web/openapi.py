@@ -28,6 +28,7 @@ _QUERIES: Final[Mapping[str, Mapping[str, str]]] = {
         "operator": "Its uid or name; without it, the whole job.",
         "parallelism": "N, or FIRST..LAST.",
     },
+    "/jobs/{job}/charts": {"busiest": "Of so many tasks, those with the busiest subtasks; without it, of all."},
     "/jobs/{job}/logs": {"most": "How many lines at the most."},
     "/jobs/{job}/state/{uid}/{name}": {
         "key": "A part of the key, one for each key column, in their order; without it rows are given.",

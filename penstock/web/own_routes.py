@@ -47,6 +47,7 @@ _LOGS_ARE_GONE: Final = (
     "ray/session_*/logs/worker-*.out and .err in the temporary folder of each node"
 )
 _MOST_READING: Final = 8
+_MOST_CHARTS: Final = 1000
 _SESSION_SECONDS: Final = 12 * 3600
 
 
@@ -193,8 +194,14 @@ def _job_routes(collector: Collector, operations: Operations) -> list[Route]:
         return JSONResponse(finite(info_document(info)["autoscaler"]))
 
     async def charts(request: Request) -> Response:
-        view = job_in(request, collector)
+        view, query = job_in(request, collector), request.query_params
+        only(query, "busiest")
         found = collector.observed.charts(view.info.id)
+        if "busiest" in query:
+            most = whole(query["busiest"], "busiest", 1, _MOST_CHARTS)
+            charted = [task for task in view.tasks if task.info.id in found]
+            charted.sort(key=lambda task: task.subtasks.highest("busy"), reverse=True)
+            found = {task.info.id: found[task.info.id] for task in charted[:most]}
         names = ("at_ms", "rows_in", "rows_out", "busy", "blocked", "watermark")
         return large_answer(
             {
@@ -252,8 +259,8 @@ def _task(task: TaskView, view: JobView) -> dict[str, Any]:
         "id": task.info.id,
         "name": task.info.name,
         "parallelism": task.info.parallelism,
-        "operators": [asdict(one) for one in task.info.operators],
-        "inputs": [asdict(one) for one in task.info.inputs],
+        "operators": task.info.operators,
+        "inputs": task.info.inputs,
         "rows_in": task.subtasks.total("rows_in"),
         "rows_out": task.subtasks.total("rows_out"),
         "rows_in_per_second": task.subtasks.rate("rows_in"),

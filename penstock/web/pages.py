@@ -73,11 +73,12 @@ def joined_scripts() -> str:
     What it exports is there for all behind it; what they import from others is imported once, before all.
 
     Raises:
-        ValueError: two scripts export one name, or a script imports in a way that is not understood.
+        ValueError: two scripts export one name, scripts import from one another in a ring, or a script imports in a way
+            that is not understood.
     """
     scripts: dict[str, str] = {}
     vendored: dict[str, set[str]] = {}
-    _collect(_FIRST, scripts, vendored)
+    _collect((_FIRST,), scripts, vendored)
     exported = [name for script in scripts.values() for name in _EXPORT.findall(script)]
     if len({*exported}) < len(exported):
         raise ValueError(f"two scripts export one name: {', '.join(sorted(exported))}")
@@ -85,14 +86,17 @@ def joined_scripts() -> str:
     return "\n".join([*imports, *map(_enclosed, scripts.values())])
 
 
-def _collect(name: str, scripts: dict[str, str], vendored: dict[str, set[str]]) -> None:
-    """Add a script, without its imports, behind those that it imports from."""
+def _collect(led: tuple[str, ...], scripts: dict[str, str], vendored: dict[str, set[str]]) -> None:
+    """Add the last of scripts each of which imports from the next, without its imports, behind those that it needs."""
+    name = led[-1]
+    if name in led[:-1]:
+        raise ValueError(f"scripts import from one another in a ring: {', '.join(led[led.index(name) :])}")
     text = (FOLDER / name).read_text(encoding="utf-8")
     for names, place in _IMPORT.findall(text):
         if place.startswith("vendor/"):
             vendored.setdefault(place, set()).update(names.split(", "))
         elif place not in scripts:
-            _collect(place, scripts, vendored)
+            _collect((*led, place), scripts, vendored)
     scripts[name] = _IMPORT.sub("", text)
     if _NOT_JOINED.search(scripts[name]):
         raise ValueError(f"{name}: import as others do, and export constants and functions one by one, where they are")

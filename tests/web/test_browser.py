@@ -397,7 +397,16 @@ def test_an_address_that_makes_no_sense_shows_the_jobs(page: Any, server: Server
     page.get_by_role("link", name="orders").wait_for()
 
 
-def test_what_a_page_shows_is_asked_for_while_its_scripts_are_on_their_way_and_once(page: Any, serving: Any) -> None:
+@pytest.mark.parametrize(
+    ("view", "shown", "asked_last", "more"),
+    [
+        ("/2", "2 subtasks", "tasks/2/watermarks", ["tasks/2"]),
+        ("metrics", "what the console has seen running", "charts?busiest=8", []),
+    ],
+)
+def test_what_a_page_shows_is_asked_for_while_its_scripts_are_on_their_way_and_once(
+    page: Any, serving: Any, view: str, shown: str, asked_last: str, more: list[str]
+) -> None:
     # There is no second reading.
     server, asked = serving(Role.OPERATOR, every=3600.0), []
 
@@ -405,23 +414,23 @@ def test_what_a_page_shows_is_asked_for_while_its_scripts_are_on_their_way_and_o
         asked.append(request.url.removeprefix(server.url))
 
     def held(route: Any) -> None:
-        if "v1/jobs/orders-1/tasks/2/watermarks" in asked:
+        if f"v1/jobs/orders-1/{asked_last}" in asked:
             route.continue_()
         else:
-            page.wait_for_event("request", lambda request: request.url.endswith("/watermarks"))
+            page.wait_for_event("request", lambda request: request.url.endswith(asked_last))
             route.continue_()
 
     page.on("request", note)
     page.route("**/console.js", held)
     try:
-        page.goto(f"{server.url}#/jobs/orders-1//2")
+        page.goto(f"{server.url}#/jobs/orders-1/{view}")
         page.get_by_text("live").wait_for()
-        page.get_by_text("2 subtasks").wait_for()
+        page.get_by_text(shown).wait_for()
     finally:
         page.unroute("**/console.js")
         page.remove_listener("request", note)
     job = "v1/jobs/orders-1"
-    data = ["v1/events", f"{job}/tasks/2", f"{job}/tasks/2/watermarks", f"{job}/view", "v1/session"]
+    data = ["v1/events", *(f"{job}/{one}" for one in (*more, asked_last)), f"{job}/view", "v1/session"]
     assert sorted(one for one in asked if one.startswith("v1/")) == sorted(data)
 
 

@@ -66,6 +66,10 @@ def test_all_scripts_are_in_one_each_behind_what_it_needs() -> None:
         ("export const shown = 2;\n", "two scripts export one name"),
         ("export default 3;\n", "parts.js: import as others do"),
         ("export const part = 1, other = 2;\n", "parts.js: import as others do"),
+        (
+            'import { shown } from "/pages/app.js";\nexport const part = 1;\n',
+            "in a ring: app.js, parts.js, app.js",
+        ),
         ('import * as all from "/pages/api.js";\n', "parts.js: import as others do"),
     ],
 )

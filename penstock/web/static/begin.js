@@ -25,7 +25,7 @@ window.begun = new Map();
     const ofTask = !tab && Number(rest);
     ask(`${job}/view`);
     if (ofTask) { ask(`${job}/tasks/${rest}`); ask(`${job}/tasks/${rest}/watermarks`); }
-    if (tab === "metrics") ask(`${job}/charts`);
+    if (tab === "metrics") ask(`${job}/charts?busiest=8`);
     if (ofTask || tab === "metrics") load("/pages/vendor/uplot.js");
   }
   setTimeout(() => window.begun.clear(), KEPT);

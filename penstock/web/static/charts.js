@@ -48,10 +48,10 @@ function Chart({ title, lines, times, unit, band }) {
 }
 
 export function Charts({ job, tasks, tick }) {
-  const [found, problem] = useAnswer(`/v1/jobs/${encodeURIComponent(job)}/charts`, tick);
+  const [found, problem] = useAnswer(`/v1/jobs/${encodeURIComponent(job)}/charts?busiest=${COLOURS.length}`, tick);
   if (!found) return html`<p class="dim" role="status">${problem || "Reading…"}</p>`;
-  // The tasks with most to say, so that charts can be read.
-  const shown = tasks.filter((task) => found[task.id]).slice().sort((a, b) => b.busiest - a.busiest).slice(0, COLOURS.length).sort((a, b) => a.id - b.id);
+  // Of the tasks with most to say, so that charts can be read.
+  const shown = tasks.filter((task) => found[task.id]);
   if (!shown.length) return html`<p class="dim">There are charts of what the console has seen running.</p>`;
   const times = found[shown[0].id].at_ms.map((ms) => ms / 1000);
   const lines = (member, by = 1) => shown.map((task) => ({ name: task.name.slice(0, 30), values: found[task.id][member].map((value) => (value == null ? null : value * by)) }));

@@ -79,7 +79,7 @@ function Overview({ view, selected, tick, role }) {
   const select = (task) => { location.hash = `#/jobs/${encodeURIComponent(view.info.id)}//${task === selected ? "" : task}`; };
   return html`<section class="card"><${Graph} tasks=${view.tasks} selected=${selected} onSelect=${select} /><${Legend} /></section>
     ${selected && html`<${Task} job=${view.info.id} task=${selected} tasks=${view.tasks} tick=${tick} role=${role} />`}
-    <section class="card scroll tasks"><${LinesTable} caption="Tasks" columns=${taskColumns(view.info.id)} rows=${view.tasks} isMarked=${(task) => task.id === selected} /></section>`;
+    <section class="card scroll tasks" style=${{ containIntrinsicHeight: `auto ${35 * view.tasks.length + 75}px` }}><${LinesTable} caption="Tasks" columns=${taskColumns(view.info.id)} rows=${view.tasks} isMarked=${(task) => task.id === selected} /></section>`;
 }
 
 const taskColumns = (job) => [
