@@ -65,7 +65,7 @@ class Push(Protocol):
 
 def packed(pushed: Pushed) -> Sequence[Pushed | bytes]:
     """The arguments of a call of `push`: bytes in pieces, unless the message is large; see `unpacked`."""
-    data = _pickled(pushed, RowPacker())
+    data = _pickled(pushed, _held_bytes(pushed[-1]), RowPacker())
     if data is None:
         return [pushed]
     return _pieces(data)
@@ -75,10 +75,9 @@ def _pieces(data: bytes) -> list[bytes]:
     return [data[start : start + _PIECE_BYTES] for start in range(0, len(data), _PIECE_BYTES)]
 
 
-def _pickled(pushed: Pushed, pack: RowPacker) -> bytes | None:
-    """The message in bytes; None: it is large, or Ray has to pickle it."""
+def _pickled(pushed: Pushed, held: int, pack: RowPacker) -> bytes | None:
+    """The message, which holds so many bytes, in bytes; None: it is large, or Ray has to pickle it."""
     *where, message = pushed
-    held = _held_bytes(message)
     if held > _PACKED_BYTES:
         return None
     elements = message if held > _FEW_BYTES else tuple(map(pack, message))
@@ -92,9 +91,8 @@ def _pickled(pushed: Pushed, pack: RowPacker) -> bytes | None:
 
 
 def _pickled_beside(pushed: Pushed) -> tuple[bytes, list[memoryview]] | None:
-    """The message in bytes, and the buffers that lie beside them; None: it is small, or Ray has to pickle it."""
-    message = pushed[-1]
-    if _held_bytes(message) <= _FEW_BYTES or _is_for_ray(message):
+    """The message in bytes, and the buffers that lie beside them; None: Ray has to pickle it."""
+    if _is_for_ray(pushed[-1]):
         return None
     buffers: list[pickle.PickleBuffer] = []
     data = pickle.dumps(pushed, pickle.HIGHEST_PROTOCOL, buffer_callback=buffers.append)
@@ -269,10 +267,11 @@ class Pusher:
     def __call__(self, sequence: int, message: Message, answered: Answered) -> None:
         """Push message number `sequence`; by one thread."""
         pushed = (*self._where, sequence, message)
-        beside = _pickled_beside(pushed)
+        held = _held_bytes(message)
+        beside = _pickled_beside(pushed) if held > _FEW_BYTES else None
         if beside is not None and self._pressing.send(beside[0], answered, beside[1]):
             return
-        data = _pickled(pushed, self._pack)
+        data = _pickled(pushed, held, self._pack)
         if data is not None:
             may_wait = len(data) <= _FEW_BYTES and not (self._sparse.waits or self._pressing.waits)
             if may_wait and is_sparse(message) and self._sparse.send(data, answered):

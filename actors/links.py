@@ -18,7 +18,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from penstock.actors.fork_client import belongs_to_user
@@ -27,7 +27,9 @@ from penstock.actors.shared_segments import Placed, ReceiverSegments
 _HEADER: Final = struct.Struct("<I")
 _SHARED: Final = 1 << 31
 """Added to the length of a frame whose buffers lie in shared memory."""
-_MOST_FILES: Final = 16
+_FILE: Final = struct.Struct("@i")
+_FILES_BYTES: Final = 80
+"""Of what is read beside the bytes: 16 open files at once."""
 _CHUNK_BYTES: Final = 64 * 1024
 """Of what is read at once. From 128 KiB on glibc maps memory for each call, and unmaps it."""
 _ANSWER_BYTES: Final = 4096
@@ -156,8 +158,9 @@ class Link:
 
     def _on_readable(self) -> None:
         try:
-            chunk, files, _, _ = socket.recv_fds(self._connection, _CHUNK_BYTES, _MOST_FILES, socket.MSG_CMSG_CLOEXEC)
-            self._files.extend(files)
+            chunk, beside, _, _ = self._connection.recvmsg(_CHUNK_BYTES, _FILES_BYTES, socket.MSG_CMSG_CLOEXEC)
+            if beside:
+                self._files.extend(_files_of(beside))
         except BlockingIOError:
             return
         except OSError:
@@ -213,6 +216,14 @@ class Link:
         self._readers.remove_reader(self._connection)
         self._loop.remove_writer(self._connection)
         self._connection.close()
+
+
+def _files_of(beside: Iterable[tuple[int, int, bytes]]) -> Iterator[int]:
+    for level, kind, files in beside:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            # The system may have cut the last one off.
+            whole = len(files) - len(files) % _FILE.size
+            yield from (file for (file,) in _FILE.iter_unpack(files[:whole]))
 
 
 def _close(file: int | None) -> None:

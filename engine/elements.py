@@ -110,8 +110,8 @@ class Batch:
     @property
     def held_bytes(self) -> int:
         """Bytes of the memory that the rows lie in: found sooner than `nbytes`, and as many where it is no slice."""
-        parts = [part for part in (self.data, self.timestamps, self.kinds) if part is not None]
-        return sum([int(part.get_total_buffer_size()) for part in parts])
+        parts = (self.data, self.timestamps, self.kinds)
+        return sum([int(part.get_total_buffer_size()) for part in parts if part is not None])
 
     @property
     def is_compact(self) -> bool:

@@ -374,6 +374,11 @@ class InputGate:
                 return True
         return False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits here; by the thread that takes it."""
+        return not self._taken and not any(self._inboxes)
+
     def presses_on(self, channel: int, message: Message) -> bool:
         """Whether a message that waits may not wait for more of them.
 

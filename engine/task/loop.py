@@ -85,6 +85,11 @@ class Head(Barriers, Protocol):
         ...
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits here; False where only `next` can tell."""
+        ...
+
+    @property
     def deadline(self) -> float:
         """When (seconds, monotonic) `next_urgent` has something to do because time has passed; infinity for never."""
         ...
@@ -264,7 +269,7 @@ class Task:
             self._source.suspend_at_end(barrier)
 
     def step(self) -> StepResult:
-        """Do one thing, or say why nothing can be done. Few rows and the watermark behind them are one thing."""
+        """Do one thing, or say why nothing can be done. Few rows and what follows them at once are one thing."""
         started = self._clock.monotonic()
         self._account(started)
         self._router.flush(started)
@@ -273,9 +278,9 @@ class Task:
         if self._taken_rows:
             self._rows += self._taken_rows
             self._pace.add(self._taken_rows, ended - started)
-            if self._taken_rows < FEW_ROWS and self._router.has_capacity and (behind := self._head.next_watermark()):
-                self._turn += 1
-                self._entry.process(*behind)
+            if self._taken_rows < FEW_ROWS and self._router.has_capacity:
+                self._last_result = self._go_on_behind_few(ended)
+                ended = self._clock.monotonic()
             self._taken_rows = 0
         self.metrics.busy_seconds += ended - started
         self._last_step = ended
@@ -295,15 +300,28 @@ class Task:
         # Timers that are due again at once must not keep the input waiting for ever.
         self._timers_went_first = bool(self._timed) and not self._timers_went_first and self._fire_timers()
         if self._timers_went_first:
-            self._router.flush(self._clock.monotonic())
-            self._turn += not self._router.drained
-            return Progress()
+            return self._send_what_timers_gave()
         if self._blocked_seconds or self._pace.may_grow:
             self._pace.heed(self._blocked_seconds, self._router.wanted_of(self._rows))
             self._blocked_seconds = 0.0
         taken = self._pause if now < self._pause.until and not self._head.presses else self._head.next()
         if taken is not None and not isinstance(taken, Wait):
             return self._process(*taken)
+        return self._idle(now, taken)
+
+    def _send_what_timers_gave(self) -> Progress:
+        self._router.flush(self._clock.monotonic())
+        self._turn += not self._router.drained
+        return Progress()
+
+    def _go_on_behind_few(self, now: float) -> StepResult:
+        """Take the watermark right behind few rows, and rest where no more are there: a step costs as much."""
+        if behind := self._head.next_watermark():
+            self._turn += 1
+            self._entry.process(*behind)
+        return self._idle(now, None) if self._rest and self._head.is_empty else self._last_result
+
+    def _idle(self, now: float, taken: Wait | None) -> Idle:
         if 0 < self._turn < FEW_ROWS and self._rest:
             taken = self._pause_behind_few(now, taken)
         else:
@@ -356,7 +374,8 @@ class Task:
             self._entry.process(input_index, element)
             if isinstance(element, EndOfInput):
                 self._checkpoints.on_end()
-        self._router.flush(self._clock.monotonic())
+        if not (self._rest and 0 < self._taken_rows < FEW_ROWS):
+            self._router.flush(self._clock.monotonic())
         return Progress()
 
     def _account(self, now: float) -> None:

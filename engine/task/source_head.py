@@ -116,6 +116,7 @@ class SourceHead:
 
     presses: Final = True
     """Readers say themselves when they have more."""
+    is_empty: Final = False
 
     def follow(self, pace: Pace) -> None:
         """Read batches of at most `pace.rows` from now on."""
