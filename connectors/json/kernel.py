@@ -8,7 +8,7 @@ Within, bytes are known by their addresses: numba counts references to an array 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,10 @@ from numba import types
 from numba.extending import intrinsic
 
 from penstock.connectors.copying import copy
-from penstock.connectors.json.kinds import BOOLEAN, NULL, NUMBER, TEXT
+from penstock.connectors.json.kinds import BOOLEAN, NULL, NUMBER, OTHER_TEXT, TEXT
 from penstock.engine.state.keys.xxh64_kernel import compile_cached
 
-PADDING: Final = 8
+PADDING: Final = 32
 """So many bytes stand behind the texts that `match` is given."""
 
 _Bytes = npt.NDArray[np.uint8]
@@ -28,14 +28,16 @@ _Places = npt.NDArray[np.int64]
 
 # All of it is unsigned: see xxh64_kernel.
 _U: Final = np.uint64
-_ONES: Final = np.uint64(0x0101010101010101)
-_SPACES: Final = np.uint64(0x2020202020202020)
 _LONGEST_NUMBER: Final = np.uint64(300)
 _MOST_DIGITS: Final = np.uint64(19)
 """So many fit 64 bits without a sign, whatever they are."""
 _LARGEST: Final = np.uint64(2**63 - 1)
-_WIDE: Final = 32
-"""So many bytes of a text are looked at together."""
+WIDE: Final = 32
+"""So many bytes of a text are looked at, and copied, together."""
+_AHEAD: Final = 24
+"""So many values further on are fetched: they lie apart, where the processor does not look for them by itself."""
+_MOST_WIDE: Final = _U(256)
+"""What is longer is copied by the C library."""
 _NOWHERE: Final[np.uint64] = np.uint64(0)
 """No byte has this address."""
 
@@ -58,13 +60,22 @@ def _load(builder: Any, address: Any, kind: ir.Type) -> Any:
 
 
 def _marks(builder: Any, address: Any) -> Any:
-    """A bit for each of the `_WIDE` bytes at an address that is a quote, a backslash or a control character."""
-    vector = ir.VectorType(ir.IntType(8), _WIDE)
+    """A bit for each of the `WIDE` bytes at an address that is a quote, a backslash or a control character, or that is
+    not ASCII."""
+    vector = ir.VectorType(ir.IntType(8), WIDE)
     data = _load(builder, address, vector)
-    found = builder.icmp_unsigned("<", data, ir.Constant(vector, [0x20] * _WIDE))
+    # With a sign, what is not ASCII is below 0.
+    found = builder.icmp_signed("<", data, ir.Constant(vector, [0x20] * WIDE))
     for byte in (0x22, 0x5C):
-        found = builder.or_(found, builder.icmp_unsigned("==", data, ir.Constant(vector, [byte] * _WIDE)))
-    return builder.zext(builder.bitcast(found, ir.IntType(_WIDE)), ir.IntType(64))
+        found = builder.or_(found, builder.icmp_unsigned("==", data, ir.Constant(vector, [byte] * WIDE)))
+    return builder.zext(builder.bitcast(found, ir.IntType(WIDE)), ir.IntType(64))
+
+
+def _others(builder: Any, address: Any) -> Any:
+    """A bit for each of the `WIDE` bytes at an address that is no space."""
+    vector = ir.VectorType(ir.IntType(8), WIDE)
+    found = builder.icmp_unsigned("!=", _load(builder, address, vector), ir.Constant(vector, [0x20] * WIDE))
+    return builder.zext(builder.bitcast(found, ir.IntType(WIDE)), ir.IntType(64))
 
 
 def _lowest(builder: Any, word: Any) -> Any:
@@ -78,24 +89,64 @@ _byte: Final[Callable[[np.uint64], np.uint8]] = _of_word(
     types.uint8, lambda builder, address: _load(builder, address, ir.IntType(8))
 )
 _marks_at: Final[_Word] = _of_word(types.uint64, _marks)
+_others_at: Final[_Word] = _of_word(types.uint64, _others)
 _lowest_bit: Final[_Word] = _of_word(types.uint64, _lowest)
+
+
+def _put(context: Any, target: Any, source: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), WIDE)
+        to = builder.inttoptr(values[0], vector.as_pointer())
+        builder.store(_load(builder, values[1], vector), to, align=1)
+        return context.get_dummy_value()
+
+    return types.none(types.uint64, types.uint64), build
+
+
+def _fetch(context: Any, address: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        # To be read, soon and often, as data.
+        builder.call(function, [builder.inttoptr(values[0], pointer), number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.none(types.uint64), build
+
+
+_fetched: Final[Callable[[np.uint64], None]] = cast("Any", intrinsic(_fetch))
+"""Has what is at an address come into the processor's cache."""
+_put_wide: Final[Callable[[np.uint64, np.uint64], None]] = cast("Any", intrinsic(_put))
+"""`_put_wide(target, source)`: `WIDE` bytes."""
 
 
 @compile_cached
 def _text_end(at: np.uint64, end: np.uint64, limit: np.uint64) -> np.uint64:
-    """Where the text that starts at `at` meets a quote, a backslash or a control character; `end` if it does not."""
-    while at < end and at + _U(_WIDE) <= limit:
+    """Where the text that starts at `at` meets a quote, a backslash or a control character, or a byte that is not
+    ASCII; `end` if it does not."""
+    while at < end and at + _U(WIDE) <= limit:
         marks = _marks_at(at)
         if marks:
             at += _lowest_bit(marks)
             return at if at < end else end
-        at += _U(_WIDE)
+        at += _U(WIDE)
     while at < end:
         byte = _byte(at)
-        if byte == 0x22 or byte == 0x5C or byte < 0x20:
+        if byte == 0x22 or byte == 0x5C or byte < 0x20 or byte >= 0x80:
             return at
         at += _U(1)
     return end
+
+
+@compile_cached
+def _other_text_end(at: np.uint64, end: np.uint64, limit: np.uint64) -> np.uint64:
+    """As `_text_end`, wherever it meets bytes that are not ASCII."""
+    while at < end and _byte(at) >= 0x80:
+        while at < end and _byte(at) >= 0x80:
+            at += _U(1)
+        at = _text_end(at, end, limit)
+    return at
 
 
 @compile_cached
@@ -171,16 +222,16 @@ def _stands(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, si
 
 
 @compile_cached
-def _spaces_end(at: np.uint64, end: np.uint64) -> np.uint64:
+def _spaces_end(at: np.uint64, end: np.uint64, limit: np.uint64) -> np.uint64:
     """What is behind the white space at `at`."""
-    while at + _U(8) <= end:
-        others = _word(at) ^ _SPACES
+    while at < end and at + _U(WIDE) <= limit:
+        others = _others_at(at)
         if others:
-            # As many bytes as lie wholly below the lowest bit that differs.
-            below = (others & (~others + _U(1))) - _U(1)
-            at += (((below >> _U(7)) & _ONES) * _ONES) >> _U(56)
+            at += _lowest_bit(others)
             break
-        at += _U(8)
+        at += _U(WIDE)
+    if at > end:
+        return end
     while at < end:
         byte = _byte(at)
         if byte != 0x20 and byte != 0x0A and byte != 0x0D and byte != 0x09:
@@ -190,12 +241,12 @@ def _spaces_end(at: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @compile_cached
-def _behind_tokens(at: np.uint64, end: np.uint64, text: np.uint64, size: np.uint64) -> np.uint64:
+def _behind_tokens(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, size: np.uint64) -> np.uint64:
     """What is behind the tokens of the text where these stand at `at`, with any white space between; else nowhere."""
     last, quoted = text + size, False
     while True:
         if not quoted:
-            text, at = _spaces_end(text, last), _spaces_end(at, end)
+            text, at = _spaces_end(text, last, last + _U(PADDING)), _spaces_end(at, end, limit)
         if text == last:
             return at
         byte = _byte(text)
@@ -218,7 +269,7 @@ def _behind(at: np.uint64, end: np.uint64, limit: np.uint64, text: np.uint64, si
     if _stands(at, end, limit, text, size):
         behind: np.uint64 = at + size
         return behind
-    return _behind_tokens(at, end, text, size)
+    return _behind_tokens(at, end, limit, text, size)
 
 
 @compile_cached
@@ -228,9 +279,11 @@ def _value(at: np.uint64, end: np.uint64, limit: np.uint64) -> tuple[int, np.uin
         return -1, at, at, at
     byte = _byte(at)
     if byte == 0x22:
-        last = _text_end(at + _U(1), end, limit)
+        last, kind = _text_end(at + _U(1), end, limit), TEXT
+        if last < end and _byte(last) >= 0x80:
+            last, kind = _other_text_end(last, end, limit), OTHER_TEXT
         if last < end and _byte(last) == 0x22:
-            return TEXT, at + _U(1), last, last + _U(1)
+            return kind, at + _U(1), last, last + _U(1)
         return -1, at, at, at
     if byte == 0x2D or 0x30 <= byte <= 0x39:
         last = _number_end(at, end)
@@ -266,7 +319,7 @@ def match(
     first: _Places,
     last: _Places,
     present: npt.NDArray[np.bool_],
-) -> int:
+) -> tuple[int, bool]:
     """Finds the values of the records that have the layout, whatever white space; those that do not are left out.
 
     Args:
@@ -283,9 +336,9 @@ def match(
         present: likewise whether it is not null.
 
     Returns:
-        How many records fit.
+        How many records fit, and whether all of these are ASCII where their texts between the values are.
     """
-    fitting = 0
+    fitting, is_ascii = 0, True
     values = len(columns)
     base, texts = _U(data.ctypes.data), _U(between.ctypes.data)
     limit = base + _U(len(data))
@@ -299,6 +352,8 @@ def match(
                 fits = False
                 break
             kind, begin, stop, at = _value(at, end, limit)
+            if kind == OTHER_TEXT:
+                kind, is_ascii = TEXT, False
             if kind < 0 or not (allowed[value] >> kind) & 1:
                 fits = False
                 break
@@ -318,14 +373,24 @@ def match(
         if fits and _behind(at, end, limit, texts + text, _U(bounds[values + 1]) - text) == end:
             rows[fitting] = row
             fitting += 1
-    return fitting
+    return fitting, is_ascii
 
 
 @compile_cached
 def gather(data: _Bytes, first: _Places, offsets: _Places | npt.NDArray[np.int32], out: _Bytes) -> None:
-    """Puts the values that begin at `first` at `offsets` of `out`."""
+    """Puts the values that begin at `first` at `offsets` of `out`, which has `WIDE` bytes more behind the last one."""
     base, target = _U(data.ctypes.data), _U(out.ctypes.data)
+    limit = base + _U(len(data))
     for row in range(len(first)):
-        size = offsets[row + 1] - offsets[row]
-        if size:
-            copy(target + _U(offsets[row]), base + _U(first[row]), _U(size))
+        if row + _AHEAD < len(first):
+            _fetched(base + _U(first[row + _AHEAD]))
+        size, to, at = _U(offsets[row + 1] - offsets[row]), target + _U(offsets[row]), base + _U(first[row])
+        if size > _MOST_WIDE or at + size + _U(WIDE) > limit:
+            copy(to, at, size)
+            continue
+        # What is behind the value is written, too, and the next one comes over it.
+        last = at + size
+        while at < last:
+            _put_wide(to, at)
+            to += _U(WIDE)
+            at += _U(WIDE)

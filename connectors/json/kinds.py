@@ -8,3 +8,5 @@ NULL: Final = 0
 TEXT: Final = 1
 NUMBER: Final = 2
 BOOLEAN: Final = 3
+OTHER_TEXT: Final = 4
+"""A text that is not ASCII."""

@@ -46,10 +46,12 @@ class Fitted:
     Attributes:
         rows: a row for each of them, in their order.
         places: their numbers within the batch, ascending.
+        is_valid: whether they are sure to be UTF-8.
     """
 
     rows: pa.RecordBatch
     places: _Places
+    is_valid: bool
 
     def others(self, records: int) -> _Places:
         """The numbers of the other ones of so many `records`."""
@@ -77,9 +79,13 @@ class _Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where the values of the records of one layout are, by leaf and record; whole numbers themselves in `first`."""
+    """Where the values of the records of one layout are, by leaf and record; whole numbers themselves in `first`.
+
+    `is_ascii`: all values are; the text between them is that of a record that is UTF-8.
+    """
 
     layout: _Layout
+    is_ascii: bool
     places: _Places
     first: _Places
     last: _Places
@@ -112,12 +118,12 @@ class Layouts:
         self._seen = 0
         self._trials = _TRIALS if all(map(_can_be_cut, self._leaves.values())) else 0
 
-    def read_texts(self, texts: pa.LargeStringArray) -> Fitted | None:
-        """As `read`, of the `texts` (none is null)."""
-        _, offsets, data = texts.buffers()
+    def read_values(self, values: pa.LargeBinaryArray) -> Fitted | None:
+        """As `read`, of the `values` (none is null)."""
+        _, offsets, data = values.buffers()
         if data is None:
             return None
-        bounds = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        bounds = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
         return self.read(np.frombuffer(data, np.uint8), bounds[:-1], bounds[1:])
 
     def read(self, data: npt.NDArray[np.uint8], starts: _Places, ends: _Places) -> Fitted | None:
@@ -127,7 +133,7 @@ class Layouts:
         a value may not fit its column.
 
         Args:
-            data: valid UTF-8 that holds the records.
+            data: holds the records.
             starts, ends: where each begins and ends.
         """
         self._seen += len(starts)
@@ -198,7 +204,7 @@ class Layouts:
         shape = (len(self._leaves), len(starts))
         rows = np.empty(len(starts), np.int64)
         first, last, present = np.empty(shape, np.int64), np.empty(shape, np.int64), np.empty(shape, np.bool_)
-        fitting = match(
+        fitting, is_ascii = match(
             data,
             starts,
             ends,
@@ -212,7 +218,8 @@ class Layouts:
             last,
             present,
         )
-        return _Cut(layout, numbers[rows[:fitting]], first[:, :fitting], last[:, :fitting], present[:, :fitting])
+        places = numbers[rows[:fitting]]
+        return _Cut(layout, is_ascii, places, first[:, :fitting], last[:, :fitting], present[:, :fitting])
 
     def _fitted(self, data: npt.NDArray[np.uint8], cuts: list[_Cut]) -> Fitted:
         batches = [
@@ -222,10 +229,11 @@ class Layouts:
             for cut in cuts
         ]
         if len(cuts) == 1:
-            return Fitted(batches[0], cuts[0].places)
+            return Fitted(batches[0], cuts[0].places, cuts[0].is_ascii)
         places = np.concatenate([cut.places for cut in cuts])
         order = np.argsort(places)
-        return Fitted(pa.concat_batches(batches).take(pa.array(order)), places[order])
+        rows = pa.concat_batches(batches).take(pa.array(order))
+        return Fitted(rows, places[order], all(cut.is_ascii for cut in cuts))
 
     def _array(self, data: npt.NDArray[np.uint8], cut: _Cut, field: pa.Field, path: _Path) -> pa.Array:
         """The column at `path` of the records of one layout."""
@@ -273,7 +281,7 @@ class _Values:
 
     def as_texts(self, kind: pa.DataType) -> pa.Array:
         """As texts, of `kind` where their offsets fit it."""
-        from penstock.connectors.json.kernel import gather
+        from penstock.connectors.json.kernel import WIDE, gather
 
         ends = np.cumsum(self.last - self.first)
         size = int(ends[-1])
@@ -281,9 +289,9 @@ class _Values:
         offsets = pa.allocate_buffer((len(self.first) + 1) * (4 if small else 8))
         bounds = np.frombuffer(offsets, np.int32 if small else np.int64)
         bounds[0], bounds[1:] = 0, ends
-        out = pa.allocate_buffer(size)
+        out = pa.allocate_buffer(size + WIDE)
         gather(self.data, self.first, bounds, np.frombuffer(out, np.uint8))
-        buffers = [self._validity, offsets, out]
+        buffers = [self._validity, offsets, out.slice(0, size)]
         return pa.Array.from_buffers(pa.string() if small else pa.large_string(), len(self.first), buffers)
 
     @property

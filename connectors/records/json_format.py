@@ -84,22 +84,24 @@ class JsonFormat(RecordFormat):
         return decode_whole(values, self._schema, self._parse, self._surely_bad, self._reason)
 
     def _parse(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
-        text = as_texts(values)
-        if text.null_count:
-            text = text.fill_null("{}")
+        if values.null_count:
+            values = values.fill_null(b"{}")
         if self._maps.are_there:
-            text = pa.array([self._maps.as_entries(one) for one in text.to_pylist()], pa.large_string())
-        wire = self._read_text(text)
+            texts = as_texts(values).to_pylist()
+            values = pa.array([self._maps.as_entries(one).encode("utf-8") for one in texts], pa.large_binary())
+        wire = self._read_values(values)
         columns = [from_wire(array, field.type) for array, field in zip(wire.columns, self._schema, strict=True)]
         return held_decimals(pa.RecordBatch.from_arrays(columns, schema=self._schema))
 
-    def _read_text(self, text: pa.LargeStringArray) -> pa.RecordBatch:
+    def _read_values(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
         """The rows of what has a known layout by that, those of all other records by Arrow's parser."""
-        fitted = self._layouts.read_texts(text)
+        fitted = self._layouts.read_values(values)
         if fitted is None:
-            return self._read_any(text)
-        others = fitted.others(len(text))
-        return fitted.beside(self._read_any(text.take(pa.array(others)))) if len(others) else fitted.rows
+            return self._read_any(as_texts(values))
+        if not fitted.is_valid:
+            as_texts(values)
+        others = fitted.others(len(values))
+        return fitted.beside(self._read_any(as_texts(values.take(pa.array(others))))) if len(others) else fitted.rows
 
     def _read_any(self, text: pa.LargeStringArray) -> pa.RecordBatch:
         # Arrow's parser takes objects from anywhere. Each value starts with a brace and no raw newline may stand in a

@@ -18,6 +18,7 @@ from penstock.connectors.files.readers import Columns
 from penstock.connectors.json import layouts
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.records import JsonFormat
+from penstock.connectors.records.batches import as_texts
 from penstock.engine.errors import RecordError
 from tests.draws import drawn
 
@@ -105,8 +106,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 class _ByArrow(JsonFormat):
     """The same format without layouts."""
 
-    def _read_text(self, text: pa.LargeStringArray) -> pa.RecordBatch:
-        return self._read_any(text)
+    def _read_values(self, values: pa.LargeBinaryArray) -> pa.RecordBatch:
+        return self._read_any(as_texts(values))
 
 
 @settings(max_examples=drawn(40))
@@ -162,6 +163,16 @@ def test_a_text_ends_where_arrow_ends_it_however_long_it_is(stop: str) -> None:
     else:
         wanted = [text + ("\n" if stop != '"' else "") for text in texts]
         assert decoded.rows.to_pydict() == {"s": wanted, "i": list(range(len(texts)))}
+
+
+@pytest.mark.parametrize("size", [0, 3, 31, 32, 70])
+@pytest.mark.parametrize("field", ["s", "nobody wants it"])
+def test_a_value_that_is_no_utf_8_makes_its_record_bad(field: str, size: int) -> None:
+    texts = [b"a" * size, "\u00e9".encode() * size + b"a", b"a" * size + b"\xe9 and more of it", b"b" * size]
+    records = pa.array([b'{"%s": "%s", "i": 1}' % (field.encode(), text) for text in texts], pa.large_binary())
+    decoded = JsonFormat({"s": "string", "i": "int64"}).decode(records)
+    assert [(bad.index, "no valid UTF-8" in bad.reason) for bad in decoded.bad] == [(2, True)]
+    assert decoded.rows.column("i").to_pylist() == [1, 1, 1]
 
 
 def test_white_space_within_a_name_is_part_of_it() -> None:
