@@ -23,7 +23,7 @@ from penstock.tables import types as t
 from penstock.tables.functions.decimals import fitted, rescaled
 from penstock.tables.functions.shown_values import shown_value
 from penstock.tables.functions.signatures import SessionValues
-from penstock.tables.functions.times import local_times, moments, parse_date, parse_plain_timestamp, parse_time
+from penstock.tables.functions.times import in_unit, local_times, moments, parse_date, parse_plain_timestamp, parse_time
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
@@ -264,22 +264,28 @@ def _temporal(values: pa.Array, given: SqlType, wanted: SqlType, session: Sessio
     if given.kind is Kind.TIME and wanted.kind in t.TIMESTAMPS:
         values = _on_first_day(values, target)
     if wanted.kind is Kind.TIMESTAMP_LTZ and given.kind is not Kind.TIMESTAMP_LTZ:
-        return moments(values.cast(pa.timestamp(target.unit), safe=False), zone)
+        return moments(in_unit(values, target.unit), zone)
     if wanted.kind is Kind.TIME and pa.types.is_timestamp(values.type):
         return values.cast(pa.time64("ns" if values.type.unit == "ns" else "us")).cast(target, safe=False)
     if wanted.kind is Kind.DATE:
         return values.cast(target, safe=False)
+    if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(target):
+        values = in_unit(values, target.unit)
     return _cut_to(values.cast(target, safe=False), wanted)
 
 
 def _cut_to(values: pa.Array, wanted: SqlType) -> pa.Array:
-    """Timestamps with no more digits behind the second than their type has."""
+    """Timestamps with no more digits behind the second than their type has.
+
+    As in Flink, less than a millisecond is cut off towards the past, and milliseconds towards 1970.
+    """
     if wanted.precision in (3, 6, 9) or not pa.types.is_timestamp(values.type):
         return values
     stored = {"ms": 3, "us": 6, "ns": 9}[values.type.unit]
     step = 10 ** (stored - wanted.precision)
     numbers = values.cast(pa.int64())
-    remainder = pa.array(np.mod(numbers.fill_null(0).to_numpy(), step))
+    known = numbers.fill_null(0).to_numpy()
+    remainder = pa.array(np.mod(known, step) if wanted.precision > 3 else np.fmod(known, step))
     return pc.subtract(numbers, remainder).cast(values.type)
 
 

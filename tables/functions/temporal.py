@@ -31,6 +31,7 @@ from penstock.tables.functions.time_patterns import (
 )
 from penstock.tables.functions.times import (
     epoch_ms,
+    in_unit,
     local_times,
     parse_date,
     parse_plain_timestamp,
@@ -346,7 +347,7 @@ def _to_timestamp(call: CallValues) -> pa.Array:
         return pa.array([_millis_or_none(text) for text in texts], pa.timestamp("ms"))
     patterns = call.columns[1].to_pylist()
     read = [None if v is None or p is None else read_time(v, p) for v, p in zip(texts, patterns, strict=True)]
-    return pa.array(read, pa.timestamp("us")).cast(pa.timestamp("ms"), safe=False)
+    return in_unit(pa.array(read, pa.timestamp("us")), "ms")
 
 
 def _millis_or_none(text: str | None) -> int | None:

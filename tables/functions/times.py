@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
+_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DATE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 _TIME: Final = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?")
 _GMT_OFFSET: Final = re.compile(r"GMT([+-])(\d{1,2})(?::?00)?")
@@ -157,6 +158,20 @@ def moments(values: pa.Array, zone: str) -> pa.Array:
     # Of what is skipped it is the last moment before.
     near = pc.assume_timezone(values, zone, ambiguous="earliest", nonexistent="earliest")
     return pc.add(near.cast(utc), pc.subtract(values, pc.local_timestamp(near)))
+
+
+def in_unit(values: pa.Array, unit: str) -> pa.Array:
+    """Timestamps, or dates, as timestamps of a unit; finer ones are cut off towards the past."""
+    if pa.types.is_date(values.type):
+        return values.cast(pa.timestamp(unit))
+    target = pa.timestamp(unit, values.type.tz)
+    step = _PER_SECOND[values.type.unit] // _PER_SECOND[unit]
+    if step <= 1:
+        return values.cast(target, safe=False)
+    # By arithmetic: Arrow casts towards 1970.
+    numbers = values.cast(pa.int64())
+    cut = pa.array(numbers.fill_null(0).to_numpy() // step, mask=numbers.is_null().to_numpy(zero_copy_only=False))
+    return cut.cast(target)
 
 
 def epoch_ms(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

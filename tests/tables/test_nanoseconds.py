@@ -34,6 +34,29 @@ def test_a_value_has_the_digits_of_its_type(value: str, text: str) -> None:
     assert [row["text"] for row in table.collect()] == [text]
 
 
+_EARLY = "TIMESTAMP '1969-12-31 23:59:58.765432'"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (f"CAST({_EARLY} AS TIMESTAMP(6))", "1969-12-31 23:59:58.765432"),
+        (f"CAST({_EARLY} AS TIMESTAMP(5))", "1969-12-31 23:59:58.76543"),
+        (f"CAST({_EARLY} AS TIMESTAMP(3))", "1969-12-31 23:59:58.765"),
+        (f"CAST({_EARLY} AS TIMESTAMP(1))", "1969-12-31 23:59:58.8"),
+        (f"CAST({_EARLY} AS TIMESTAMP(0))", "1969-12-31 23:59:59"),
+        (f"CAST(CAST({_EARLY} AS TIMESTAMP_LTZ(3)) AS TIMESTAMP(3))", "1969-12-31 23:59:58.765"),
+        ("TO_TIMESTAMP('1969-12-31 23:59:58.765432', 'yyyy-MM-dd HH:mm:ss.SSSSSS')", "1969-12-31 23:59:58.765"),
+        ("CAST(CAST(NULL AS TIMESTAMP(6)) AS TIMESTAMP(3)) IS NULL", "TRUE"),
+    ],
+)
+def test_before_1970_less_than_a_millisecond_is_cut_off_towards_the_past(value: str, text: str) -> None:
+    """And tenths of seconds towards 1970, as Flink's `DateTimeUtils.truncate` does."""
+    table = StreamEnvironment(runtime="local").sql(f"SELECT CAST({value} AS STRING) AS text FROM (VALUES 1) AS t (n)")
+    assert table is not None
+    assert [row["text"] for row in table.collect()] == [text]
+
+
 def test_elements_of_a_column_keep_their_nanoseconds() -> None:
     env = StreamEnvironment(runtime="local")
     rows = f"(VALUES (1, ARRAY[{_AT}])) AS t (n, a)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -224,6 +225,16 @@ def test_a_row_without_the_columns_of_its_input_is_refused_in_words_of_the_harne
                 push({"usr": "ann", "n": 1})
             with pytest.raises(RecordError, match=r"lacks 'user'; input 0 has the columns user, n; a null is None"):
                 push({"n": 1})
+
+
+def test_event_times_finer_than_milliseconds_are_cut_off_towards_the_past_as_in_jobs() -> None:
+    clicks = Input({"user": "string", "at": "timestamp[ns]"}, event_time="at")
+    with Harness(lambda stream: stream.filter(ps.col("user") != ""), clicks) as harness:
+        times = pa.array([-1, -1_000_001, 1_999_999], pa.timestamp("ns"))
+        harness.push_batch(pa.table({"user": ["ann"] * 3, "at": times}))
+        (batch,) = harness.take_batches()
+    assert batch.timestamps is not None
+    assert batch.timestamps.to_pylist() == [-1, -2, 1]
 
 
 class Undeclared(ps.KeyedProcessFunction):

@@ -26,6 +26,7 @@ from penstock.engine.elements import (
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, StateError, nearest
 from penstock.engine.functions import OutputTag
 from penstock.engine.graph.logical import live_part
+from penstock.engine.operators.timestamp_assigners import event_times
 from penstock.engine.rows import RowConverter, batch_rows
 from penstock.engine.schemas import SchemaLike, parse_schema
 from penstock.engine.state.snapshot import OperatorSnapshot
@@ -296,9 +297,7 @@ def _milliseconds(data: pa.RecordBatch, name: str) -> pa.Int64Array:
     column = data.column(name)
     if column.null_count:
         raise ConfigurationError(f"Harness: a row has no event time: column {name!r} is null")
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
-    return column.cast(pa.int64())
+    return event_times(column)
 
 
 def _taken(kept: Kept) -> list[dict[str, Any]]:
