@@ -12,6 +12,7 @@ change; but not these, which are compared with what they must give elsewhere:
   rows, evictors by number and difference (test_window_firing.py, test_window_lateness.py, test_session_lateness.py and
   test_window_custom.py in tests/engine/operators/windows, tests/engine/windows/test_triggers.py and test_evictors.py),
   which rows are in a count window (only how many are compared here).
+  Late rows and what goes by the order of arrival in one subtask, with all triggers and evictors: tests/property/cuts.
 - State of subtasks: tests/engine/state/test_operator_state.py, tests/engine/operators/functions/test_process.py.
 - Of patterns, strategies that skip matches, and time-outs: tests/engine/operators/matching. Of SQL, statements other
   than queries, and joins with versions: tests/tables.

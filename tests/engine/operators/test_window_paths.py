@@ -79,16 +79,6 @@ def run(make: Program, steps: list[Step], batch_rows: int, *, general: bool, key
     return seen
 
 
-def punctual(steps: list[Step], gap: int) -> list[Step]:
-    """The steps without the rows whose session would have ended, were they alone."""
-    watermark = FIRST_WATERMARK
-    kept = []
-    for rows, advance, restores in steps:
-        kept.append(([row for row in rows if row[1] + gap - 1 > watermark], advance, restores))
-        watermark += advance
-    return kept
-
-
 def _emitted(rows: list[Row], batch_rows: int) -> list[str]:
     """The rows; of whole batches only the last update of each window."""
     if batch_rows > 1:
@@ -104,9 +94,6 @@ def _rounded(row: Row) -> Row:
 @settings(max_examples=drawn(40))
 @given(steps=_STEPS, batch_rows=st.sampled_from([1, 100]), lateness=st.sampled_from([0, 7]))
 def test_both_paths_agree(windows: str, batch_rows: int, lateness: int, steps: list[Step]) -> None:
-    if windows == "session" and batch_rows > 1:
-        # Rows of one batch that are late one by one may together make a session that is not.
-        steps = punctual(steps, gap=5)
     by_row = run(program(WINDOWS[windows], lateness, general=True), steps, batch_rows, general=True)
     by_batch = run(program(WINDOWS[windows], lateness, general=False), steps, batch_rows, general=False)
     assert by_row == by_batch

@@ -90,6 +90,8 @@ def check(seed: int, deepest: int) -> Verdict:
     chance = random.Random(seed)
     made = case(chance, deepest)
     parallelism, size = chance.choice((1, 2, 3)), chance.choice((1, 1, 3, 1000))
+    if made.drawing.reads_late:
+        parallelism = 1
     query, by = made.rel.flink, None
     if made.rel.is_append and made.rel.times and chance.random() < 0.3:
         by = chance.choice(made.rel.times).name

@@ -44,6 +44,8 @@ class Drawing:
     """Whether windows are over rows that may be taken back, so that no watermark may pass before all have come."""
     is_daring: bool = False
     """Whether what goes by time may be behind a join of rows of any times."""
+    reads_late: bool = False
+    """Whether rows are late: which ones is known where each operator has one subtask, that never fails."""
     _named: list[Rel] = field(default_factory=list)
 
     # Queries
@@ -55,13 +57,13 @@ class Drawing:
             ImpossibleError: none was found.
         """
         for _ in range(_TRIES):
-            before = len(self.views), self.needs_all, self.is_daring
+            before = len(self.views), self.needs_all, self.is_daring, self.reads_late
             rel = self._any(depth)
             if wanted(rel):
                 is_plain = rel in self.tables or rel in self._named
                 return rel if is_plain or self.chance.random() < 0.6 else self.view(rel)
             del self.views[before[0] :], self._named[before[0] :]
-            _, self.needs_all, self.is_daring = before
+            _, self.needs_all, self.is_daring, self.reads_late = before
         if wanted(self.tables[0]):
             return self.tables[0]
         raise ImpossibleError
@@ -150,6 +152,8 @@ class Drawing:
                 choices += [f"{name} > {number}", f"({name} <> {number} OR {name} IS NULL)"]
             case "x":
                 choices += [f"{name} <= {number}"]
+            case "d":
+                choices += [f"{name} > 1.25", f"{name} * 2 <= 2.5"]
             case "s":
                 choices += [f"{name} <> 'z'", f"COALESCE({name}, 'x') = 'x'"]
             case _:
@@ -162,6 +166,10 @@ class Drawing:
         times = rel.of("t")
         if times and self.chance.random() < 0.6:
             return self._time(*(f"{alias}.{self.chance.choice(times).name}" for _ in range(2)))
+        if rel.of("d") and self.chance.random() < 0.4:
+            name = f"{alias}.{self.chance.choice(rel.of('d')).name}"
+            texts = (f"{name} + 0.25", f"{name} * 3", f"COALESCE({name}, 0.5)", f"CAST({name} AS DECIMAL(12, 1))")
+            return Value.plain(self.chance.choice(texts), Col("", "d"))
         if not rel.of("i"):
             return Value.plain("1", Col("", "n"))
         name = f"{alias}.{self.chance.choice(rel.of('i')).name}"
@@ -206,7 +214,7 @@ class Drawing:
         for col in (col for col in rel.cols if with_bounds or (col.kind != "w" and not col.is_time)):
             name = f"r.{col.name}"
             extremes = [] if col.kind in "sn" else [(f"{call}({name})", col.kind) for call in ("MIN", "MAX")]
-            sums = [(f"SUM({name})", col.kind)] if col.kind in "ix" else []
+            sums = [(f"SUM({name})", col.kind)] if col.kind in "ixd" else []
             calls += [*extremes, *sums, (f"COUNT({name})", "i")]
             if not is_plain:
                 sums = [(f"SUM(DISTINCT {name})", "i")] if col.kind == "i" else []

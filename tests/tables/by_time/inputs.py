@@ -1,7 +1,7 @@
 """What random queries by event time read: streams and tables whose rows come out of order, and what DuckDB has of them.
 
 `a` and `b` only get rows; those of `c` are changed and taken back while the watermark has not passed them; `r` has the
-versions of keys. Nothing is late.
+versions of keys. Nothing of these is late; rows of `l` are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 import duckdb
@@ -21,6 +22,7 @@ from penstock.tables.catalog.catalog import CatalogTable
 from penstock.tables.catalog.connectors import ScannedTable
 from penstock.tables.plan.nodes import INSERT_ONLY, RETRACT, UPSERT, ChangelogMode, Columns
 from tests.tables.by_time.kinds import VERSIONS
+from tests.tables.by_time.late import ROWS, session_columns
 from tests.tables.by_time.relations import SECOND, Col, Rel
 
 _BASES: Final = (1_704_067_200 * SECOND, 1_704_067_200 * SECOND, 0, -3_600 * SECOND)
@@ -29,7 +31,14 @@ _ALL_US: Final = 10 * 86_400 * SECOND
 _UNITS_US: Final = {"s": SECOND, "ms": 1000, "us": 1, "ns": 1}
 _ZONES: Final = ((None, 0), (None, 0), ("UTC", 0), ("Asia/Kolkata", 19_800 * SECOND))
 _MACRO: Final = "CREATE MACRO fdiv(a, b) AS (a - ((a % b) + b) % b) // b"
-_COLUMNS: Final = {"id": pa.int64(), "k": pa.string(), "v": pa.int64(), "x": pa.float64()}
+_COLUMNS: Final = {
+    "id": pa.int64(),
+    "k": pa.string(),
+    "v": pa.int64(),
+    "x": pa.float64(),
+    "d": pa.decimal128(10, 2),
+}
+_AMOUNTS: Final = (None, *map(Decimal, ("0.00", "-0.01", "1.25", "1.26", "99999999.99")))
 _TIMES: Final = ("ts", "t2")
 _KIND: Final = "kind of row"
 
@@ -73,19 +82,21 @@ class Inputs:
         unit: of the times of streams.
         zone: of the session; None: times are without a zone.
         zone_us: by how many microseconds its clocks are before UTC.
+        late: a stream with rows that come late; each has the watermark before it, as milliseconds in `w`.
     """
 
     unit: str
     zone: str | None
     zone_us: int
     streams: list[Stream]
+    late: Stream
 
     def tables(self) -> list[Rel]:
         """As what queries are drawn over."""
         made = []
         for stream in self.streams[:-1]:
-            text = f"SELECT id AS c0, k AS c1, v AS c2, x AS c3, ts AS c4, t2 AS c5 FROM {stream.name}"
-            cols = [Col(f"c{i}", kind) for i, kind in enumerate("isixtt")]
+            text = f"SELECT id AS c0, k AS c1, v AS c2, x AS c3, ts AS c4, t2 AS c5, d AS c6 FROM {stream.name}"
+            cols = [Col(f"c{i}", kind) for i, kind in enumerate("isixttd")]
             cols[4] = Col("c4", "t", True, False)
             made.append(Rel(text, text, tuple(cols), stream.ops is None, stream.is_distinct))
         return made
@@ -103,17 +114,28 @@ def inputs(chance: random.Random) -> Inputs:
     _change(chance, changes)
     if versions.is_table:
         versions.ops = ["-D" if chance.random() < 0.2 else "+U" for _ in versions.rows]
-    return Inputs(unit, zone, zone_us, streams)
+    return Inputs(unit, zone, zone_us, streams, _late(chance, unit, base))
 
 
-def _stream(chance: random.Random, name: str, unit: str, base: int) -> Stream:
+def _late(chance: random.Random, unit: str, base: int) -> Stream:
+    """Each time is at most once there, so that the order of rows is known."""
+    stream = _stream(chance, "l", unit, base, is_distinct=True)
+    patience_us, most = chance.choice((0, 1, 10)) * SECOND, -(2**50)
+    for row in stream.rows:
+        row["w"] = most
+        most = max(most, (row["ts"] - patience_us) // 1000 - 1)
+    stream.delay_us = patience_us
+    return stream
+
+
+def _stream(chance: random.Random, name: str, unit: str, base: int, is_distinct: bool | None = None) -> Stream:
     count, span = chance.choice((0, 1, 7, *(15, 25) * 4)), chance.choice((20, 60, 200)) * SECOND
     step = max(_UNITS_US[unit], chance.choice((1, 1, 1000)))
     if chance.random() < 0.4:
         step = SECOND
     if name == "c":
         step = max(step, 1000)
-    is_distinct = name == "r" or chance.random() < 0.5
+    is_distinct = name == "r" or chance.random() < 0.5 if is_distinct is None else is_distinct
     if is_distinct:
         places = {place * step // 1000: place for place in chance.sample(range(span // step), min(count, span // step))}
         times = [base + place * step for place in places.values()]
@@ -126,7 +148,8 @@ def _stream(chance: random.Random, name: str, unit: str, base: int) -> Stream:
         other = None if chance.random() < 0.3 else base + chance.randrange(span // step) * step
         value = None if chance.random() < 0.2 else chance.randrange(6)
         half = None if chance.random() < 0.2 else chance.randrange(12) / 2
-        rows.append({"id": number, "k": chance.choice(keys), "v": value, "x": half, "ts": time, "t2": other})
+        row = {"id": number, "k": chance.choice(keys), "v": value, "x": half, "d": chance.choice(_AMOUNTS)}
+        rows.append({**row, "ts": time, "t2": other})
     rows.sort(key=lambda row: row["ts"] + chance.uniform(0, delay_us))
     return Stream(name, rows, delay_us, is_distinct)
 
@@ -276,10 +299,15 @@ def register(env: ps.StreamEnvironment, given: Inputs, needs_all: bool, pause: f
             env.tables.create_temporary_view(stream.name, rows.assign_timestamps("ts", strategy), rowtime="ts")
             continue
         key = {"c": ", PRIMARY KEY (id) NOT ENFORCED", "r": ", PRIMARY KEY (k) NOT ENFORCED"}.get(stream.name, "")
+        behind = f"INTERVAL '{delay_us / SECOND + 0.001:.3f}' SECOND(6, 3)"
         env.sql(
-            f"CREATE TABLE {stream.name} (id BIGINT, k STRING, v BIGINT, x DOUBLE, ts {kind}, t2 {kind}, WATERMARK FOR "
-            f"ts AS ts - INTERVAL '{delay_us / SECOND + 0.001:.3f}' SECOND(6, 3){key}) WITH ('connector' = 'given')"
+            f"CREATE TABLE {stream.name} (id BIGINT, k STRING, v BIGINT, x DOUBLE, d DECIMAL(10, 2), ts {kind}, "
+            f"t2 {kind}, WATERMARK FOR ts AS ts - {behind}{key}) WITH ('connector' = 'given')"
         )
+    strategy = ps.WatermarkStrategy.for_punctuated(_behind(given.late.delay_us // 1000))
+    rows = env.from_source(_Rows(_arrow(given.late, given.unit, given.zone), pause)).uid("l")
+    env.tables.create_temporary_view("l", rows.assign_timestamps("ts", strategy), rowtime="ts")
+    env.sql(f"CREATE VIEW late AS {ROWS.flink}")
     of = "r"
     if given.streams[-1].ops is None:
         of = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM r) WHERE n = 1"
@@ -303,9 +331,19 @@ def answered(given: Inputs, views: Sequence[str], query: str) -> Counter[tuple[A
             held = [{**row, "op": op} for row, op in zip(rows, ops, strict=True)]
             database.register("given", pa.Table.from_pylist(held, schema))
             database.execute(f"CREATE TABLE {stream.name} AS SELECT * FROM given")
+        database.register("given", _late_rows(given))
+        database.execute("CREATE TABLE l AS SELECT * FROM given")
         database.execute(f"CREATE VIEW {VERSIONS} AS SELECT k AS c0, v AS c1, ts AS c2, op FROM r")
         for view in views:
             database.execute(view)
         found = Counter(database.execute(query).fetchall())
         database.execute("ROLLBACK")
     return found
+
+
+def _late_rows(given: Inputs) -> pa.Table:
+    rows = given.late.rows
+    columns = {**_COLUMNS, **dict.fromkeys((*_TIMES, "w"), pa.int64())}
+    made = {name: pa.array([row[name] for row in rows], kind) for name, kind in columns.items()}
+    sessions = session_columns(rows, given.zone_us)
+    return pa.table({**made, **{name: pa.array(values, pa.int64()) for name, values in sessions.items()}})

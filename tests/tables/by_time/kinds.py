@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from tests.tables.by_time.collections import as_changes, lateral, unnested
 from tests.tables.by_time.drawing import Draw, Drawing
-from tests.tables.by_time.relations import Col, ImpossibleError, Rel, Value, interval, made
+from tests.tables.by_time.late import late_first, late_matched, late_over, late_windows
+from tests.tables.by_time.relations import Col, ImpossibleError, Rel, Span, Value, interval, made, micros, moved
 from tests.tables.by_time.windows import window_first, window_groups, window_join, windows
 
 _OUTER: Final = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
@@ -289,6 +291,43 @@ def grouped(drawing: Drawing, depth: int) -> Rel:
     return made(of_one(rel, "r", f" GROUP BY {grouping}"), values, False)
 
 
+def held(drawing: Drawing, depth: int) -> Rel:
+    """What goes by the earlier time of a join within an interval, for which watermarks wait."""
+    left, right = drawing.timed(depth), drawing.timed(0)
+    one, other = drawing.key(left, right)
+    times = drawing.chance.choice(left.times), drawing.chance.choice(right.times)
+    low, high = drawing.chance.choice(((-120, 0), (0, 120), (-60, 90)))
+    flink = f"r.{times[1].name} BETWEEN {moved(f'l.{times[0].name}', low)} AND {moved(f'l.{times[0].name}', high)}"
+    at = f"l.{times[0].name}"
+    duck = f"r.{times[1].name} BETWEEN {at} + {micros(low)} AND {at} + {micros(high)}"
+    kind = drawing.chance.choice(("JOIN", "JOIN", *_OUTER))
+    values = [
+        value.but(
+            bound=None, may_lack=value.col.may_lack or kind != "JOIN", is_time=value.flink in (at, f"r.{times[1].name}")
+        )
+        for rel, alias in ((left, "l"), (right, "r"))
+        for value in (Value.plain(f"{alias}.{col.name}", col) for col in rel.cols)
+    ]
+    on = tuple(f" ON {one} = {other} AND {bound}" for bound in (flink, duck))
+    joined_rows = made(both(left, right, kind, (on[0], on[1])), values)
+    time = drawing.chance.choice(joined_rows.times).name
+    if drawing.chance.random() < 0.5:
+        rel, known = drawing.present(joined_rows, next(col for col in joined_rows.cols if col.name == time))
+        number = Value(
+            f"COUNT(*) OVER (ORDER BY r.{known.name})",
+            f"COUNT(*) OVER (ORDER BY fdiv(r.{known.name}, 1000))",
+            Col("", "i"),
+        )
+        return made(of_one(rel, "r"), [*drawing.own(rel, "r"), number])
+    span = Span("TUMBLE", drawing.chance.choice((3, 10)))
+    rows = (
+        f"FROM {span.flink(f'({joined_rows.flink})', time)} AS w GROUP BY w.window_start, w.window_end",
+        f"FROM ({span.duck(joined_rows.duck, time, '', drawing.zone_us)}) AS w GROUP BY w.window_start, w.window_end",
+    )
+    bounds = [Value.plain(f"w.window_{bound}", Col("", "w", False, False, bound)) for bound in ("start", "end")]
+    return made(rows, [*bounds, Value.plain("COUNT(*)", Col("", "i"))])
+
+
 KINDS: Final[tuple[Draw, ...]] = (
     *(near,) * 4,
     *(windows,) * 2,
@@ -307,5 +346,13 @@ KINDS: Final[tuple[Draw, ...]] = (
     window_join,
     sets,
     grouped,
+    held,
+    unnested,
+    lateral,
+    as_changes,
+    late_windows,
+    late_over,
+    late_first,
+    late_matched,
 )
 """All of them."""

@@ -69,7 +69,7 @@ def window_groups(drawing: Drawing, depth: int) -> Rel:
     groups = [Value.plain(f"r.{col.name}", col) for col in rel.bounds]
     if rel.times and drawing.chance.random() < 0.6:
         groups.append(Value.plain(f"r.{rel.times[-1].name}", rel.times[-1]))
-    columns = rel.of("six")
+    columns = rel.of("sixd")
     keys = drawing.chance.sample(columns, min(len(columns), drawing.chance.randint(0, 2)))
     shown = [f"r.{col.name}" for col in keys]
     grouping = ", ".join([*(group.flink for group in groups), *shown])

@@ -1,0 +1,41 @@
+"""Random operators give the same however rows are cut into batches, restored, and by any other way to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.property.cuts.checks import case, check
+from tests.property.cuts.drawing import DRAWS
+from tests.property.cuts.runs import Given
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_the_cut_into_batches_changes_nothing(part: int) -> None:
+    for seed in range(5 * part, 5 * part + 5):
+        verdict = check(seed, most_tries=0)
+        assert verdict.kind != "wrong", verdict.detail
+
+
+def test_a_run_that_loses_a_row_is_noticed() -> None:
+    made = next(
+        made for made in map(case, range(100)) if made.operators.model is not None and not made.difference(made.steps)
+    )
+    model = made.operators.model
+    assert model is not None
+
+    def lossy(steps: Sequence[object]) -> list[Given]:
+        given = model(steps)  # type: ignore[arg-type]
+        last = next(one for one in reversed(given) if one.rows)
+        last.rows.pop()
+        return given
+
+    broken = replace(made, operators=replace(made.operators, model=lossy))
+    assert broken.difference(made.steps).startswith("plain Python:")
+
+
+def test_every_kind_of_operators_is_drawn() -> None:
+    texts = {case(seed).operators.text.split()[0] for seed in range(300)}
+    assert len(texts) >= len(DRAWS) - 3
