@@ -8,18 +8,14 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 
+from penstock.actors.tracebacks import in_a_line, program_not_loaded
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError, wants_everything
 
 _FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in .*$', re.MULTILINE)
-_INSTALLED: Final = re.compile(r"^<|site-packages|[/\\]lib[/\\]python3")
-_PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 _DETAIL: Final = "Worker exit detail: "
 _ADVICE: Final = " Some common causes include"
 _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
@@ -38,8 +34,7 @@ def cause_of_death(died: RayActorError) -> str | None:
         return None
     first, *lines = str(died).splitlines() or [""]
     if first != ActorDiedError.BASE_ERROR_MSG:
-        text = _COLOUR.sub("", str(died)).rstrip()
-        return text if wants_everything() else _raised(text) or None
+        return in_a_line(str(died)) or None
     text = " ".join(" ".join(line for line in lines if not _FIELD.match(line)).split())
     known = (text.partition(_DETAIL)[2] or text).partition(_ADVICE)[0]
     return None if known.startswith(_NOBODY_KNOWS) else known or None
@@ -62,11 +57,7 @@ def not_loaded(died: RayError) -> ClusterError | None:
     """What a process could not begin with, which is the user's program; None where it did begin."""
     if not (isinstance(died, RayActorError) and died.actor_init_failed):
         return None
-    return ClusterError(
-        f"the program does not load on the cluster: {cause_of_death(died)}; what it imports must load there, too: "
-        "install modules on every machine or put their folders on PYTHONPATH there, and give the cluster's processes "
-        "the files and environment variables that they read"
-    )
+    return program_not_loaded(str(died))
 
 
 @contextlib.contextmanager
@@ -85,18 +76,6 @@ def lost_worker(name: str, why: object) -> WorkerLostError:
     if isinstance(why, RayActorError):
         why = death(why)
     return WorkerLostError(f"the process of {name} died: {why}")
-
-
-def _raised(text: str) -> str:
-    """Of a traceback as Ray tells it, the error, and the last line of a file that nobody has installed."""
-    frames = [frame for frame in _FRAME.finditer(text) if not _INSTALLED.search(frame[1])]
-    if not frames:
-        return text
-    # Its first line is not indented; those behind it belong to its text.
-    error = re.split(r"\n(?=\S)", text[frames[-1].end() :])[1:]
-    own = [frame for frame in frames if not frame[1].startswith(_PACKAGE)]
-    at = f", raised at {own[-1][1]}:{own[-1][2]}" if own else ""
-    return " ".join(" ".join(error).split()) + at if error else text
 
 
 async def explained(call: asyncio.Future[Any], actor: Any, name: str, lost: PenstockError) -> PenstockError:

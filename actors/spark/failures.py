@@ -12,6 +12,7 @@ import pickle
 import re
 from typing import Final
 
+from penstock.actors.tracebacks import in_a_line, program_not_loaded
 from penstock.engine.errors import PenstockError, SubtaskError, WorkerLostError, located, named
 
 _LOST: Final = (
@@ -24,6 +25,8 @@ _LOST: Final = (
 _NO_ANSWER: Final = ("Py4JError", "Py4JNetworkError")
 """What py4j raises where the JVM behind it is gone; an error in Java has a class of its own."""
 _STOPPED: Final = ("SparkContext was shut down", "stopped SparkContext")
+_UNLOADABLE: Final = "in read_command\n"
+"""Where Spark's Python unpickles a function."""
 _MOST_OF_SPARK: Final = 2_000
 
 
@@ -60,14 +63,14 @@ def _is_gone(raised: BaseException) -> bool:
 
 
 def in_short(raised: BaseException) -> str:
-    """What Spark says went wrong at first, without Java's frames.
+    """What Spark says went wrong at first, without frames of Java and of Python.
 
     Example:
         >>> in_short(RuntimeError("Job aborted\\n\\tat a.B.c\\nCaused by: overflow\\n\\tat a.D.e"))
         'overflow'
     """
     innermost = str(raised).rpartition("\nCaused by: ")[2]
-    text = innermost.partition("\n\tat ")[0].strip()
+    text = in_a_line(innermost.partition("\n\tat ")[0].strip())
     return text if len(text) <= _MOST_OF_SPARK else f"{text[:_MOST_OF_SPARK]}... ({len(text)} characters)"
 
 
@@ -91,6 +94,8 @@ def job_error(raised: BaseException, secret: str) -> PenstockError:
             "for want of memory on the node of the driver, or somebody has stopped it; call penstock.stop_spark(), and "
             f"the next batch job starts another one ({short})"
         )
+    if _UNLOADABLE in text:
+        return program_not_loaded(short)
     return PenstockError(f"Spark ended the job: {type(raised).__name__}: {short}")
 
 

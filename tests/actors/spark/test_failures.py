@@ -9,7 +9,14 @@ import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
 from penstock.actors.spark.failures import is_of_stage, job_error, stage_error
-from penstock.engine.errors import PenstockError, RecordError, SubtaskError, UserCodeError, WorkerLostError
+from penstock.engine.errors import (
+    ClusterError,
+    PenstockError,
+    RecordError,
+    SubtaskError,
+    UserCodeError,
+    WorkerLostError,
+)
 
 SECRET = "5ec2e7"
 
@@ -60,6 +67,21 @@ def test_what_spark_says_itself_is_told_without_javas_frames() -> None:
     assert told.endswith(
         "RuntimeError: SparkArithmeticException: [ARITHMETIC_OVERFLOW] long overflow\n== SQL ==\nc4 * 10"
     )
+
+
+def test_a_function_that_does_not_load_in_spark_is_told_in_a_line() -> None:
+    frame = '  File "/lib/python3.11/site-packages/pyspark/{}", line 90, in {}\n    f(file)\n    ^^^\n'
+    raised = RuntimeError(
+        "An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        "Traceback (most recent call last):\n"
+        + 30 * frame.format("worker.py", "read_command")
+        + frame.format("serializers.py", "loads")
+        + "ModuleNotFoundError: No module named 'only_here'\n\n\tat a.B.c(B.java:1)"
+    )
+    came = job_error(raised, SECRET)
+    assert isinstance(came, ClusterError)
+    assert str(came).startswith("the program does not load on the cluster: ModuleNotFoundError: No module named 'only_")
+    assert "install modules on every machine" in str(came)
 
 
 def test_a_lost_executor_is_named_as_such() -> None:
