@@ -7,6 +7,7 @@ by asking.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 REQUEST_SECONDS: Final = 8.0
+_AGAIN_SECONDS: Final = 0.1
 _ALL_SECONDS: Final = 30.0
 _CLIENT_LIMIT: Final = 1 << 20
 """`max_request_size` of Kafka's producers where nobody sets it."""
@@ -153,21 +155,40 @@ async def existing_partitions(admin: AIOKafkaAdminClient) -> dict[str, int]:
 
 
 async def topic_settings(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, Mapping[str, str]]:
-    """The settings of those topics that the user may see them of."""
-    from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+    """The settings of those topics that the user may see them of.
+
+    A broker that does not know them yet, or is in want of time, is asked again.
+    """
     from aiokafka.errors import KafkaError
 
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while True:
+        try:
+            found, is_all = await _settings_now(admin, names)
+        except KafkaError as error:
+            found, is_all = {}, not error.retriable
+        if is_all or time.monotonic() > deadline:
+            return found
+        await asyncio.sleep(_AGAIN_SECONDS)
+
+
+async def _settings_now(
+    admin: AIOKafkaAdminClient, names: Collection[str]
+) -> tuple[dict[str, Mapping[str, str]], bool]:
+    """The settings that are answered, and whether another question would be answered in the same way."""
+    from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+    from aiokafka.errors import for_code
+
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-    try:
-        answers: Any = await asyncio.wait_for(admin.describe_configs(resources), REQUEST_SECONDS)
-    except KafkaError:
-        return {}
+    answers: Any = await asyncio.wait_for(admin.describe_configs(resources), REQUEST_SECONDS)
     found: dict[str, Mapping[str, str]] = {}
+    is_all = True
     for answer in answers:
         for code, _, _, name, entries in answer.resources:
             if not code:
                 found[name] = {entry[0]: entry[1] for entry in entries}
-    return found
+            is_all = is_all and not for_code(code).retriable
+    return found, is_all
 
 
 def _facts(partitions: int, settings: Mapping[str, str] | None, connection: KafkaConnection) -> TopicFacts:
