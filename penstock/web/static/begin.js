@@ -22,11 +22,10 @@ window.begun = new Map();
   ask("/v1/session");
   if (!page) ask("/v1/overview-of-jobs");
   if (page === "jobs" && id) {
-    const ofTask = !tab && Number(rest);
     ask(`${job}/view`);
-    if (ofTask) { ask(`${job}/tasks/${rest}`); ask(`${job}/tasks/${rest}/watermarks`); }
-    if (tab === "metrics") ask(`${job}/charts?busiest=8`);
-    if (ofTask || tab === "metrics") load("/pages/vendor/uplot.js");
+    // The chart of a task stands below its rows, which do not wait for it.
+    if (!tab && Number(rest)) { ask(`${job}/tasks/${rest}`); ask(`${job}/tasks/${rest}/watermarks`); }
+    if (tab === "metrics") { ask(`${job}/charts?busiest=8`); load("/pages/vendor/uplot.js"); }
   }
   setTimeout(() => window.begun.clear(), KEPT);
 })();
