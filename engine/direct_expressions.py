@@ -7,7 +7,7 @@ that results are the same; where one fails, narwhals runs the batch, and says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -46,7 +46,7 @@ _LITERALS: Final = (bool, int, float, str)
 class DirectSteps:
     """Steps that need no narwhals. Made by `direct_steps`."""
 
-    def __init__(self, steps: Sequence[tuple[type[Step], Sequence[_Named]]]) -> None:
+    def __init__(self, steps: Sequence[tuple[type[Step], Sequence[_Named], Set[str]]]) -> None:
         self._steps = steps
 
     def apply(self, batch: Batch, schema: pa.Schema) -> Batch:
@@ -62,12 +62,12 @@ class DirectSteps:
         data = batch.data
         columns = dict(zip(data.schema.names, data.columns, strict=True))
         timestamps, kinds = batch.timestamps, batch.kinds
-        for kind, calls in self._steps:
+        for kind, calls, wanted in self._steps:
             computed = {name: call(columns) for name, call in calls}
             if kind is Filter:
                 (mask,) = computed.values()
                 if mask.true_count < len(mask):
-                    columns = {name: column.filter(mask) for name, column in columns.items()}
+                    columns = {name: columns[name].filter(mask) for name in wanted or columns if name in columns}
                     timestamps = None if timestamps is None else timestamps.filter(mask)
                     kinds = None if kinds is None else kinds.filter(mask)
             else:
@@ -82,14 +82,35 @@ def direct_steps(steps: Sequence[Step]) -> DirectSteps | None:
         `direct_steps((Filter(col("x") > 3), with_columns(y=col("x") * 2 + 1)))`
     """
     direct = []
-    for step in steps:
-        expressions: Sequence[object] = (step.predicate,) if isinstance(step, Filter) else step.columns
-        named = [_named(one) for one in expressions]
+    for place, step in enumerate(steps):
+        named = [_named(one) for one in _expressions(step)]
         known = [one for one in named if one is not None]
         if len(known) < len(named):
             return None
-        direct.append((type(step), known))
+        direct.append((type(step), known, _wanted(steps[place + 1 :])))
     return DirectSteps(direct)
+
+
+def _expressions(step: Step) -> Sequence[object]:
+    return (step.predicate,) if isinstance(step, Filter) else step.columns
+
+
+def _wanted(steps: Sequence[Step]) -> Set[str]:
+    """The columns that these steps read, where one of them chooses columns: others need not come to them. Else none."""
+    names: set[str] = set()
+    for step in steps:
+        names.update(*map(_read_by, _expressions(step)))
+        if isinstance(step, Select):
+            return names
+    return set()
+
+
+def _read_by(expression: object) -> Set[str]:
+    """The columns that an expression names."""
+    names: set[str] = set()
+    for node in (operations(expression) or ()) if isinstance(expression, Expr) else ():
+        names.update(map(str, node.kwargs.get("names", ())), *map(_read_by, node.exprs))
+    return names
 
 
 def _named(expression: object) -> _Named | None:

@@ -78,6 +78,16 @@ def test_the_rows_are_those_that_narwhals_gives(chosen: list[Step], begin: int, 
     assert found.kinds == wanted.kinds
 
 
+def test_what_later_steps_read_comes_through_a_filter() -> None:
+    # `text` does not: nothing reads it behind the filter.
+    number = with_columns(new=col("i") + col("small"))
+    chosen: list[Step] = [Filter(col("text") == "a"), number, Filter(col("new") < 2), select("f", "new")]
+    direct = direct_steps(chosen)
+    assert direct is not None
+    rows = direct.apply(ROWS, bind(chosen, ROWS.data.schema, "here"))
+    assert rows.data.to_pydict() == {"f": [1e300], "new": [-5]}
+
+
 @pytest.mark.parametrize(
     "expression",
     [
