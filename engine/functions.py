@@ -513,7 +513,8 @@ class ProcessWindowFunction:
         Args:
             key: a value, or a tuple where there are several key columns; None in `window_all`.
             context: the window, time, state and side outputs.
-            elements: the window's rows in order of arrival, copies of the function's own.
+            elements: the window's rows in order of arrival, copies of the function's own; of sessions that a later row
+                made one, session by session.
         """
         raise NotImplementedError
 

@@ -6,6 +6,7 @@
   batches are said to give fewer rows (updates of running aggregates, results of a window again for late rows), the last
   ones between two watermarks are compared.
 - With runs that are restored in the middle, at another parallelism too, and with state in RocksDB.
+- From the command line, with runs in which bounds are lowered beyond which many rows or keys go other ways (`sizes`).
 - With another way to the same: windows row by row beside those on whole batches, compiled functions beside plain ones.
 - With plain Python, where that is short (`models`).
 

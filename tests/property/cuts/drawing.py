@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from tests.property.cuts import functions, joins, windows
+from tests.property.cuts import compiled, functions, joins, windows
 from tests.property.cuts.runs import Operators, all_rows
 
 Draw = Callable[[Random, str], Operators]
@@ -21,6 +21,7 @@ DRAWS: Final[Mapping[Draw, int]] = {
     functions.keyed_both: 2,
     functions.both: 1,
     functions.ruled: 2,
+    compiled.compiled: 2,
     joins.window_join: 4,
     joins.co_group: 2,
     joins.interval_join: 3,

@@ -68,7 +68,7 @@ def windows_model(
     def result(key: tuple[Any, ...], window: Window, rows: Rows) -> tuple[Row, int]:
         start, end = window
         if verb == "normal":
-            return {**summed(rows), "j": rows[0]["j"], "t": max(row["t"] for row in rows)}, end - 1
+            return {**summed(rows), "j": min(row["j"] for row in rows), "t": max(row["t"] for row in rows)}, end - 1
         moments = {name: _moment(time) for name, time in (("window_start", start), ("window_end", end))}
         return {**dict(zip(keys, key, strict=True)), **moments, **aggregated(names, rows)}, end - 1
 

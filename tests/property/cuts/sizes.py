@@ -22,9 +22,10 @@ from penstock.engine.cells import (
     slice_tree,
     slot_accumulators,
 )
+from penstock.engine.operators.functions import compiled_process, compiled_reduce
 from penstock.engine.operators.joins import join_buffers, join_windows, session_rows
 from penstock.engine.operators.matching import column_finder, match_state
-from penstock.engine.operators.windows import session_aggregate
+from penstock.engine.operators.windows import compiled_window, compiled_window_process, session_aggregate
 from penstock.engine.patterns.rows import column_search
 from penstock.engine.state import segments, snapshot
 from penstock.engine.state.keys import groups, hash_tables, index
@@ -42,6 +43,11 @@ _BOUNDS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (slice_cells, "_SMALL", 0),
     (slice_tree, "_MANY_SLICES", 4),
     (slot_accumulators, "_MANY_ROWS", 2),
+    (compiled_process, "FEW_ROWS", 0),
+    (compiled_process, "FEW_ROWS_OF_MANY", 0),
+    (compiled_reduce, "FEW_ROWS", 0),
+    (compiled_window, "FEW_ROWS", 0),
+    (compiled_window_process, "FEW_ROWS", 0),
     (join_buffers, "_SMALL_ROWS", 0),
     (join_buffers, "_FEW_TIMES", 0),
     (join_windows, "_MANY_SESSIONS", 0),

@@ -103,7 +103,7 @@ class Normal(ps.ProcessWindowFunction):
     """One row a window, which any verb can follow."""
 
     def process(self, key: Any, context: Any, elements: list[Row]) -> Any:
-        yield {**summed(elements), "j": elements[0]["j"], "t": max(row["t"] for row in elements)}
+        yield {**summed(elements), "j": min(row["j"] for row in elements), "t": max(row["t"] for row in elements)}
 
 
 class Folded(ps.AggregateFunction):
