@@ -381,6 +381,7 @@ def _await_executor(session: SparkSession, options: SparkOptions, patience: floa
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"no executor of {options.cores} CPUs and {options.memory} has started on the Ray cluster within "
-                f"{patience:g} s: other jobs hold what it needs; end one, lower the SparkOptions, or raise slot_timeout"
+                f"{patience:g} s: other jobs hold what it needs, or its machine has too much to do; end one, lower the "
+                "SparkOptions, or raise slot.request.timeout"
             )
         time.sleep(_LOOK_SECONDS)
