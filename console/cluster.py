@@ -24,8 +24,12 @@ _SHARED: Final = frozenset(
 """File systems that other machines may see too."""
 
 
-def connect_to_running(address: str | None) -> None:
+def connect_to_running(address: str | None, log_to_driver: bool = True) -> None:
     """Connect to a cluster that is there: the one at the address, or the one on this machine.
+
+    Args:
+        address: of the cluster; None: RAY_ADDRESS, else the one on this machine.
+        log_to_driver: whether this process shows what the cluster's workers print, and what Ray says of them.
 
     Raises:
         ClusterError: there is none.
@@ -36,7 +40,7 @@ def connect_to_running(address: str | None) -> None:
 
     named = None if address == ON_THIS_MACHINE else named_address(address)
     # Ray uses the token of a cluster that it finds by itself.
-    connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0)
+    connect(named if named is not None or ray.is_initialized() else ON_THIS_MACHINE, 0, log_to_driver)
 
 
 def connect_if_usable(address: str | None, tell: Callable[[str], None]) -> None:

@@ -222,7 +222,8 @@ def connect_to(address: str | None, output: Output) -> None:
     given = gather(None, os.environ, []).over({"penstock.address": address}, "")
     known = given.values.get("penstock.address")
     with output.progress("connecting"):
-        connect_to_running(None if known is None else str(known.value))
+        # The cluster's own news, as of a node that is lost meanwhile, are nothing that was asked for.
+        connect_to_running(None if known is None else str(known.value), log_to_driver=False)
 
 
 def jobs_of(address: str | None, url: str | None, output: Output) -> Sequence[JobInfo]:

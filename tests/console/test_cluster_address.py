@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,18 +13,18 @@ COMMANDS = (("list",), ("why", "orders"), ("console",), ("console", "--stop"), (
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, ("chaos", "run", "--job", "orders")], ids=" ".join)
-def test_every_command_asks_the_cluster_that_the_configuration_names(
+def test_every_command_asks_the_cluster_that_the_configuration_names_and_shows_nothing_else_of_it(
     penstock: Penstock, folder: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     asked = []
 
-    def connect(address: str | None, *_: Any) -> None:
-        asked.append(address)
+    def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> None:
+        asked.append((address, log_to_driver))
         raise ClusterError("there is none")
 
     monkeypatch.setattr("penstock.actors.cluster.connect", connect)
     (folder / "penstock.yaml").write_text("penstock.address: head:6379\n")
     done = penstock(*command)
-    assert (done.code, asked) == (1, ["head:6379"]), done.err
+    assert (done.code, asked) == (1, [("head:6379", False)]), done.err
     penstock(*command[:1], *command[1:], "--address", "other:6379")
-    assert asked[1:] == ["other:6379"]
+    assert asked[1:] == [("other:6379", False)]
