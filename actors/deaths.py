@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, Final
 
+from ray import cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayActorError, RayError
 
 from penstock.actors.tracebacks import in_a_line, program_not_loaded
 from penstock.engine.errors import ClusterError, PenstockError, WorkerLostError, wants_everything
 
 _FIELD: Final = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
+_LOADING: Final = "in loaded_program\n"
+"""Where the traceback of a program that does not load passes."""
 _DETAIL: Final = "Worker exit detail: "
 _ADVICE: Final = " Some common causes include"
 _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
@@ -54,17 +56,19 @@ def remark(error: RayError) -> str:
 
 
 def not_loaded(died: RayError) -> ClusterError | None:
-    """What a process could not begin with, which is the user's program; None where it did begin."""
-    if not (isinstance(died, RayActorError) and died.actor_init_failed):
+    """That a process could not load the user's program (`loaded_program`); None where it died of anything else."""
+    if not (isinstance(died, RayActorError) and died.actor_init_failed and _LOADING in str(died)):
         return None
     return program_not_loaded(str(died))
 
 
-@contextlib.contextmanager
-def untold() -> Iterator[None]:
-    """Let Ray not print what is raised within, where a process begins; whoever started it tells it (`not_loaded`)."""
+def loaded_program(parts: Sequence[bytes]) -> Any:
+    """What was pickled, in the process that is to run it; what is raised ends that, and whoever started it tells it.
+
+    Ray would print it as well, with all frames.
+    """
     try:
-        yield
+        return cloudpickle.loads(b"".join(parts))
     except Exception:
         if not wants_everything():
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the process ends

@@ -14,14 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import ray
-from ray import cloudpickle
 
 from penstock.actors.autoscaling import Autoscaling
 from penstock.actors.brain_shell import BrainShell, now
 from penstock.actors.client_view import ClientView, JobReport
 from penstock.actors.cluster_notes import ClusterNotes
 from penstock.actors.command_watch import CommandWatch
-from penstock.actors.deaths import untold
+from penstock.actors.deaths import loaded_program
 from penstock.actors.ended_jobs import note_end
 from penstock.actors.info import job_info
 from penstock.actors.job_view import JobView
@@ -70,8 +69,7 @@ class JobManager:
         gc.set_threshold(*COLLECTOR)
         load_pandas_later()
         calm_main_thread(asyncio.get_running_loop())
-        with untold():
-            program, folder = cloudpickle.loads(b"".join(parts))
+        program, folder = loaded_program(parts)
         self._job_id = job_id
         self._detached = detached
         self._id = str(ray.get_runtime_context().get_actor_id())

@@ -63,8 +63,12 @@ def replace_timer() -> int | None:
         if epoll is not None and len(timers) == 1:
             timer, data = timers[0]
             counter = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            # What is written is told each time, though nobody reads the counter.
-            _control(epoll, _ADD, counter, _Event(select.EPOLLIN | select.EPOLLET, data))
+            try:
+                # What is written is told each time, though nobody reads the counter.
+                _control(epoll, _ADD, counter, _Event(select.EPOLLIN | select.EPOLLET, data))
+            except OSError:
+                os.close(counter)
+                raise
             # Boost sets it as before, which tells nobody.
             _control(epoll, _REMOVE, timer)
             return counter

@@ -10,7 +10,7 @@ from typing import Final
 from penstock.engine.errors import ClusterError, wants_everything
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_FRAME: Final = re.compile(r'^\s*File "([^"]+)", line (\d+), in .*$', re.MULTILINE)
+_FRAME: Final = re.compile(r'^[ \t]*File "([^"]+)", line (\d+)(?:, in .*)?$', re.MULTILINE)
 _INSTALLED: Final = re.compile(r"^<|site-packages|[/\\]lib[/\\]python3")
 _PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 

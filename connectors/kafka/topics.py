@@ -162,11 +162,13 @@ async def topic_settings(admin: AIOKafkaAdminClient, names: Collection[str]) -> 
     from aiokafka.errors import KafkaError
 
     deadline = time.monotonic() + REQUEST_SECONDS
+    found: dict[str, Mapping[str, str]] = {}
     while True:
         try:
-            found, is_all = await _settings_now(admin, names)
+            answered, is_all = await _settings_now(admin, names)
+            found.update(answered)
         except KafkaError as error:
-            found, is_all = {}, not error.retriable
+            is_all = not error.retriable
         if is_all or time.monotonic() > deadline:
             return found
         await asyncio.sleep(_AGAIN_SECONDS)

@@ -266,12 +266,22 @@ class FoldTranslator(Translator):
         return super()._expression(node)
 
     def _may_be_none(self, node: ast.expr) -> MayBeNone | None:
-        """Fields of what is held may be asked for a None; where one is, the function runs as plain Python."""
-        match node:
-            case ast.Subscript(value=ast.Name(id=self.held), slice=ast.Constant(value=str())):
-                code, kind = self._expression(node)
-                return MayBeNone("True", code, kind)
+        """Fields of what is held that are looked at are never None: where one is, the function runs as plain Python."""
+        if (name := self._held_name(node)) and not isinstance(self.field_kinds.get(name), Opaque):
+            code, kind = self._expression(node)
+            return MayBeNone("True", code, kind)
         return super()._may_be_none(node)
+
+    def _stays_open(self, name: str, value: ast.expr) -> bool:
+        if self._held_name(value):
+            return name in self.doubted and name not in self.kinds
+        return super()._stays_open(name, value)
+
+    def _held_name(self, node: ast.expr) -> str:
+        match node:
+            case ast.Subscript(value=ast.Name(id=self.held), slice=ast.Constant(value=str() as name)):
+                return name
+        return ""
 
     def _time(self, place: str, kind: Time) -> str:
         if not isinstance(kind, HeldTime):

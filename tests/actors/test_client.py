@@ -223,7 +223,10 @@ def test_a_manager_that_is_being_restarted_is_asked_again(monkeypatch: pytest.Mo
     assert len(client.manager.open("wait_for_end")) == len(client.manager.open("client_view")) == 1
 
 
-NOT_LOADED = RayActorError(error_msg="raised in its creation task\nKeyError: 'BROKERS'", actor_init_failed=True)
+NOT_LOADED = RayActorError(
+    error_msg="raised in its creation task\n  File \"deaths.py\", line 80, in loaded_program\nKeyError: 'BROKERS'",
+    actor_init_failed=True,
+)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +235,7 @@ NOT_LOADED = RayActorError(error_msg="raised in its creation task\nKeyError: 'BR
         (RayError("it died"), r"submit the job again \(it died\)"),
         (
             NOT_LOADED,
-            r"(?s)does not load on the cluster: .*'BROKERS'; .*modules on every machine .*environment variables",
+            r"(?s)does not load on the cluster: .*'BROKERS'.*; .*modules on every machine .*environment variables",
         ),
     ],
 )

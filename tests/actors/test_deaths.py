@@ -8,7 +8,8 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError
 
 from penstock.actors import deaths
-from penstock.actors.deaths import cause_of_death, death, remark
+from penstock.actors.deaths import cause_of_death, death, not_loaded, remark
+from penstock.actors.tracebacks import in_a_line
 
 FIELDS = "\n\tclass_name: SubtaskActor\n\tactor_id: 9ffe24c5\n\tpid: 802\n\tnamespace: 8da36b45\n\tip: 192.0.2.2\n"
 WORKER = "The actor is dead because its worker process has died. Worker exit type: "
@@ -48,12 +49,19 @@ def test_of_an_error_where_the_process_began_is_told_what_and_where(monkeypatch:
     )
     died = RayActorError(error_msg=text)
     assert cause_of_death(died) == "KeyError: 'BROKERS' more of it, raised at /flows/shop.py:8"
+    syntax = 'Traceback:\n  File "/flows/shop.py", line 3\n    x = = 1\n        ^\nSyntaxError: invalid syntax'
+    assert in_a_line(syntax) == "SyntaxError: invalid syntax, raised at /flows/shop.py:3"
     monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
     whole = cause_of_death(died)
     assert whole is not None
     assert "\x1b" not in whole
     assert whole.startswith("The actor died because")
     assert whole.endswith("KeyError: 'BROKERS'\nmore of it")
+
+
+def test_an_error_of_ours_where_a_process_began_is_none_of_the_program() -> None:
+    text = 'raised\n  File "/p/actors/brain_shell.py", line 9, in __init__\n    x\nOSError: disk'
+    assert not_loaded(RayActorError(error_msg=text, actor_init_failed=True)) is None
 
 
 def test_an_error_without_a_place_where_the_process_began_is_told_whole() -> None:

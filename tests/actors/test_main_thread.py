@@ -63,7 +63,8 @@ class Worker:
         calm_main_thread(asyncio.get_running_loop())
         while (watched := self._watched()) is None or "[timerfd]" in watched:
             await asyncio.sleep(0.01)
-        return "[eventfd]" in watched
+        # The one by which calls wake it, and that of this.
+        return watched.count("[eventfd]") == 2
 
     def _watched(self) -> str | None:
         call = Path(f"/proc/self/task/{os.getpid()}/syscall").read_text().split()

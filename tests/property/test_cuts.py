@@ -14,13 +14,14 @@ from penstock.engine.cells.session_rules import NONE
 from tests.property.cuts.checks import case, check
 from tests.property.cuts.drawing import DRAWS
 from tests.property.cuts.runs import Given
+from tests.property.cuts.sizes import lowered
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_cut_into_batches_changes_nothing(part: int) -> None:
-    for seed in range(5 * part, 5 * part + 5):
-        verdict = check(seed, most_tries=0)
-        assert verdict.kind != "wrong", verdict.detail
+    verdicts = [check(seed, lowered, most_tries=0) for seed in range(5 * part, 5 * part + 5)]
+    assert not [verdict.detail for verdict in verdicts if verdict.kind == "wrong"]
+    assert sum(verdict.kind == "same" for verdict in verdicts) >= 4, "hardly anything was compared"
 
 
 def test_a_run_that_loses_a_row_is_noticed() -> None:

@@ -183,7 +183,7 @@ LIVE_MUTANTS = (
     ),
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 20),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
-    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 224),
+    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 477),
     Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 32),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 74),
     Mutant(

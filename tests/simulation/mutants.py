@@ -399,7 +399,7 @@ MUTANTS = (
     Mutant("who had finished has finished", _forget_who_had_finished, rates=KILLS, first_seed=8),
     Mutant("hashes are checked", _trust_all_bytes, rates=FaultRates(corrupt=0.02), first_seed=29),
     Mutant("a job never goes back behind the savepoint that stopped it", _go_on_behind_a_stop, EXACT, STOPS, 38),
-    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=59),
+    Mutant("a job that has ended does not begin again", _begin_again_after_the_end, rates=ENDS, first_seed=80),
     Mutant("a restart waits for what runs", _restart_beside_what_runs, first_seed=12),
     Mutant(
         "a drain whose savepoint fails has not happened", _end_without_the_savepoint_of_a_drain, DRAINED, DRAINS, 56

@@ -85,12 +85,36 @@ def of_those_that_are_given(one: Any, other: Any) -> Any:
     return {**other, "n": one["n"] + other["n"]}
 
 
+def by_a_variable(one: Any, other: Any) -> Any:
+    n = one["n"]
+    return {**one, "n": n + (other["n"] or 0)}
+
+
+def by_a_tested_variable(one: Any, other: Any) -> Any:
+    n = one["n"]
+    if n is None:
+        n = 7
+    return {**one, "n": n + (other["n"] or 0)}
+
+
 @pytest.mark.parametrize("nulls", [(), (2, 5), (0,), (0, 1, 2, 3), (7,)])
-@pytest.mark.parametrize("function", [of_both, of_those_that_are_given])
+@pytest.mark.parametrize("function", [of_both, of_those_that_are_given, by_a_variable, by_a_tested_variable])
 def test_nulls_of_both_rows_may_be_asked_for(function: Any, nulls: Sequence[int], monkeypatch: Any) -> None:
     rows = [{**row, "n": None if i in nulls else row["n"]} for i, row in enumerate(ROWS)]
     monkeypatch.setattr(sys.modules[__name__], "ROWS", rows)
     assert outcome(ps.compiled(function)) == outcome(function)
+
+
+def first_time(one: Any, other: Any) -> Any:
+    if one["at"] is None:
+        return other
+    return one
+
+
+def test_a_field_that_is_only_passed_on_is_not_asked_for_a_null() -> None:
+    env = local_environment(1, 0)
+    with pytest.raises(GraphError, match="the constant None is not compiled"):
+        env.from_collection(ROWS, SCHEMA).key_by("k").reduce(ps.compiled(first_time))
 
 
 def missing(one: Any, other: Any) -> Any:
