@@ -601,7 +601,10 @@ def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Serv
     assert rows.count() < 100
     # So with the lines of the chart above it.
     page.get_by_text("all 1600 are within the grey, and 1594 have no line").wait_for()
-    assert page.get_by_role("img", name="Watermarks of its subtasks").locator("tr.u-series").count() == 1 + 6 + 3
+    drawn = page.get_by_role("img", name="Watermarks of its subtasks").locator("tr.u-series")
+    # The library of charts is loaded behind the rows.
+    drawn.first.wait_for(state="attached")
+    assert drawn.count() == 1 + 6 + 3
 
 
 def test_an_ended_job_has_its_error_and_no_buttons(page: Any, server: Server, cluster: FakeCluster) -> None:
