@@ -56,7 +56,8 @@ def _behind(first: Operators, second: Operators) -> Operators:
         first.keys if first.keys == second.keys else (),
         sides=(*first.sides, *(tag for tag in second.sides if tag not in first.sides)),
         fewer=second.fewer,
-        is_in_order=second.is_in_order,
+        # In which order rows of both come to one side output, goes by batches.
+        is_in_order=second.is_in_order and not {*first.sides} & {*second.sides},
         has_lists_in_order=second.has_lists_in_order,
         can_resume=first.keys == second.keys,
         twin=None if twin is None else lambda *streams: twin(first.build(*streams)),
