@@ -418,8 +418,9 @@ def count_distinct(column: str) -> Aggregate:
 def collect_list(column: str) -> Aggregate:
     """All values, without null; an empty list if there is none. Result: list.
 
-    They are in order of arrival, but for sliding and cumulative windows (by slices of time, and by arrival in each) and
-    sessions that a later row made one (session by session, or by arrival where all came in one batch).
+    They are in order of arrival, but for sliding and cumulative windows (by slices of time, and by arrival in each; of
+    windows of 16 slices and more, allowed late rows may stand behind later slices) and sessions that a later row made
+    one (session by session, or by arrival where all came in one batch).
 
     The state of a group holds every value that it has seen.
 
