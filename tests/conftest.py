@@ -79,6 +79,7 @@ _SHARES = {
     "tests/simulation/test_seeds.py": "seeds",
     "tests/simulation/test_mutants.py": "mutants",
     "tests/web/test_browser.py": "browser",
+    "tests/web/test_wide_jobs.py": "browser",
 }
 # The fixtures that start a cluster or a server.
 _OF_SHARES = ("ray_cluster", "kafka", "postgres", "redis", "s3")

@@ -36,8 +36,10 @@ from penstock.savepoints.live_state import LiveState
 from penstock.savepoints.reader import Savepoint
 from penstock.web.cluster import Node, Reading
 from penstock.web.observed import JobView, Observed
+from penstock.web.security import Tokens
 from tests.savepoints.by_hand import RunByHand
 
+TOKENS = Tokens("viewers-0123456789", "operators-0123456789")
 DONE = CheckpointInfo(
     7, SnapshotKind.CHECKPOINT, "completed", 1, 1_000, 250.0, 3, 3, 5_000, 1_000, url="file:///c/chk-7"
 )
@@ -203,3 +205,20 @@ class FakeCluster:
             SampledStack(("task-loop", "step (task/loop.py:1)", "f (user/flow.py:7)"), 3, 3),
             SampledStack(("task-loop", "wait (x/y.py:2)"), 2, 0),
         ]
+
+
+def wide(tasks: int, parallelism: int) -> Reading:
+    """A job of many tasks, each with many subtasks."""
+    infos = tuple(
+        TaskInfo(
+            number,
+            f"task {number}",
+            parallelism,
+            (OperatorInfo(f"o{number}"),),
+            (InputInfo(number - 1, "hash"),) if number > 1 else (),
+            tuple(SubtaskInfo(one, 1, one + 2, JobStatus.RUNNING) for one in range(parallelism)),
+        )
+        for number in range(1, tasks + 1)
+    )
+    read = [metrics(task.id, one, ["x"], 10, 0.5, 0, 0.5) for task in infos for one in range(parallelism)]
+    return Reading(JobInfo("wide-1", "wide", JobStatus.RUNNING, attempt=1, parallelism=parallelism, tasks=infos), read)

@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from penstock.web.cluster import Reading
 from penstock.web.collector import EVERY_SECONDS
-from tests.web.fakes import FakeCluster, metrics
+from tests.web.fakes import FakeCluster, metrics, wide
 from tests.web.serving import Server
-from tests.web.test_browser import wide
 
 TASKS: Final = 100
 SUBTASKS: Final = 1600

@@ -11,8 +11,7 @@ from penstock.web.app import make_app
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role
 from penstock.web.serve import web_server
-from tests.web.conftest import TOKENS
-from tests.web.fakes import FakeCluster
+from tests.web.fakes import TOKENS, FakeCluster
 
 
 class Server:

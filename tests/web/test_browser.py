@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.engine.autoscaler.report import AutoscalerInfo, ScalingRecord
 from penstock.engine.elements import LatencyMarker
-from penstock.engine.job.info import InputInfo, JobInfo, OperatorInfo, SubtaskInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
 from penstock.web import observed
 from penstock.web.cluster import Reading
 from penstock.web.security import Role
-from tests.web.conftest import TOKENS, Serve
-from tests.web.fakes import ORDERS, FakeCluster, metrics, orders_metrics
+from tests.web.conftest import needs_chromium
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster, orders_metrics
 from tests.web.serving import Server
 
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: make install-services gets it")
+pytestmark = needs_chromium
 
 PAGES = (
     ("/", "orders"),
@@ -47,62 +42,6 @@ PAGES = (
 
 PHONE = 375
 """Pixels of its width."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def serving(cluster: FakeCluster) -> Iterator[Callable[..., Server]]:
-    """Starts servers."""
-    running: list[Server] = []
-
-    def start(open_to: Role, every: float = 0.2) -> Server:
-        running.append(Server(cluster, open_to, every))
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.stop()
-
-
-@pytest.fixture(scope="module")
-def tab(browser: Any) -> Any:
-    """One for all tests: a renderer takes long to start, and it has compiled the scripts for those behind the first."""
-    tab = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
-    tab.set_default_timeout(120_000)
-    return tab
-
-
-@pytest.fixture
-def page(tab: Any, serving: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A page that must not have said of an error when the test is over; it goes before the servers do."""
-    problems: list[str] = []
-    failed_before = request.session.testsfailed
-
-    def note(error: Any) -> None:
-        problems.append(str(error))
-
-    tab.on("pageerror", note)
-    yield tab
-    if request.session.testsfailed > failed_before:
-        tab.screenshot(path=tmp_path / "last.png", full_page=True)
-    tab.goto("about:blank")
-    tab.context.clear_cookies()
-    tab.emulate_media(color_scheme="light")
-    tab.remove_listener("pageerror", note)
-    assert not problems
-
-
-@pytest.fixture
-def server(serving: Callable[..., Server]) -> Server:
-    return serving(Role.OPERATOR)
 
 
 def test_every_view_of_a_job_shows_what_is_known(page: Any, server: Server, cluster: FakeCluster) -> None:
@@ -485,126 +424,6 @@ def test_a_link_with_a_token_logs_in_and_leaves_no_trace_in_the_address(page: An
     assert "token" not in page.url
     page.get_by_role("link", name="orders").click()
     assert page.get_by_role("button", name="Cancel", exact=True).is_disabled()
-
-
-def wide(tasks: int, parallelism: int) -> Reading:
-    """A job of many tasks, each with many subtasks."""
-    infos = tuple(
-        TaskInfo(
-            number,
-            f"task {number}",
-            parallelism,
-            (OperatorInfo(f"o{number}"),),
-            (InputInfo(number - 1, "hash"),) if number > 1 else (),
-            tuple(SubtaskInfo(one, 1, one + 2, JobStatus.RUNNING) for one in range(parallelism)),
-        )
-        for number in range(1, tasks + 1)
-    )
-    read = [metrics(task.id, one, ["x"], 10, 0.5, 0, 0.5) for task in infos for one in range(parallelism)]
-    return Reading(JobInfo("wide-1", "wide", JobStatus.RUNNING, attempt=1, parallelism=parallelism, tasks=infos), read)
-
-
-BOXES = """() => {
-  const at = (one) => one.getBoundingClientRect();
-  const boxes = [...document.querySelectorAll(".graph rect.box")].map(at);
-  const lines = [...document.querySelectorAll(".graph path.edge")];
-  const over = (one, other) =>
-    one.left < other.right && other.left < one.right && one.top < other.bottom && other.top < one.bottom;
-  const near = (one, other) => Math.abs(one - other) < 2;
-  const meets = ({ x, y }) =>
-    boxes.some((box) => (near(box.left, x) || near(box.right, x)) && box.top < y && y < box.bottom);
-  const ends = (line) => [0, line.getTotalLength()].map((length) =>
-    line.getPointAtLength(length).matrixTransform(line.getScreenCTM()));
-  return {
-    over: boxes.filter((one, place) => boxes.slice(place + 1).some((other) => over(one, other))).length,
-    loose: lines.filter((line) => !ends(line).every(meets)).length,
-    lines: lines.length,
-  };
-}"""
-"""How many boxes lie over others, and how many lines do not begin and end at the sides of boxes."""
-
-
-def test_rows_of_many_tasks_lie_beside_each_other_and_their_lines_meet_them(
-    page: Any, server: Server, cluster: FakeCluster
-) -> None:
-    reading = wide(40, 1)
-    # Two rows that come together, a third that leaves them, and one that stands alone.
-    inputs = {1: (), 16: (), 21: (15, 20), 31: (10,), 38: ()}
-    tasks = tuple(
-        replace(task, inputs=tuple(InputInfo(one, "hash") for one in inputs.get(task.id, (task.id - 1,))))
-        for task in reading.info.tasks
-    )
-    cluster.readings = [replace(reading, info=replace(reading.info, tasks=tasks))]
-    page.goto(f"{server.url}#/jobs/wide-1/")
-    page.get_by_role("button", name="task 40, parallelism 1").wait_for()
-    assert page.evaluate(BOXES) == {"over": 0, "loose": 0, "lines": 38}
-
-
-def test_a_wide_graph_has_all_tasks_and_fills_those_that_are_come_to(
-    page: Any, server: Server, cluster: FakeCluster
-) -> None:
-    cluster.readings = [wide(100, 1)]
-    page.goto(f"{server.url}#/jobs/wide-1/")
-    last = page.get_by_role("button", name="task 100, parallelism 1")
-    last.wait_for()
-    assert page.locator(".graph g.node").count() == 100
-    assert page.locator(".graph g.node text").count() < 100
-    last.focus()
-    last.locator("text", has_text="task 100").wait_for()
-
-
-def test_the_table_of_tasks_follows_the_readings(page: Any, server: Server, cluster: FakeCluster) -> None:
-    cluster.readings = [Reading(ORDERS, orders_metrics(10))]
-    page.goto(f"{server.url}#/jobs/orders-1/")
-    tasks = page.get_by_role("table", name="Tasks", exact=True).locator("tbody tr")
-    tasks.nth(1).get_by_text("1000", exact=True).first.wait_for()
-    assert tasks.nth(1).get_by_role("img", name="busy").count() == 1
-    cluster.readings = [Reading(ORDERS, orders_metrics(40))]
-    tasks.nth(1).get_by_text("4000", exact=True).first.wait_for()
-    tasks.nth(1).get_by_role("link", name="count -> sink").click()
-    page.get_by_text("2 subtasks").wait_for()
-    assert [one.get_attribute("class") for one in tasks.all()] == ["", "sel"]
-
-
-def test_a_library_that_is_gone_is_told_of(page: Any, server: Server) -> None:
-    page.route("**/uplot.js", lambda route: route.fulfill(status=404))
-    try:
-        page.goto(f"{server.url}#/jobs/orders-1/metrics")
-        page.get_by_text("has been upgraded: load this page again").first.wait_for()
-    finally:
-        page.unroute("**/uplot.js")
-    page.reload()
-    page.locator(".uplot canvas").first.wait_for()
-
-
-def test_what_a_page_asks_for_is_small_however_wide_the_job_is(serve: Serve, cluster: FakeCluster) -> None:
-    lengths = []
-    for parallelism in (2, 100):
-        cluster.readings = [wide(100, parallelism)]
-        lengths.append(len(serve().get("/v1/jobs/wide-1/view").content))
-    assert lengths[1] < 1.1 * lengths[0]
-
-
-def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Server, cluster: FakeCluster) -> None:
-    cluster.readings = [wide(3, 1600)]
-    page.goto(f"{server.url}#/jobs/wide-1//2")
-    page.get_by_text("1600 subtasks").wait_for()
-    rows = page.locator(".virtual tbody tr")
-    assert rows.count() < 100
-    # Where it is scrolled to is reckoned by their height, which no cell may change.
-    shown = page.locator(".virtual tbody tr:not([aria-hidden])")
-    assert shown.count() > 20
-    heights = shown.evaluate_all("all => [...new Set(all.map((one) => one.offsetHeight))]")
-    assert heights == [33]
-    page.locator(".virtual").evaluate("one => { one.scrollTop = one.scrollHeight }")
-    page.get_by_role("button", name="Stack 1599").wait_for()
-    assert rows.count() < 100
-    # So with the lines of the chart above it.
-    page.get_by_text("all 1600 are within the grey, and 1594 have no line").wait_for()
-    drawn = page.get_by_role("img", name="Watermarks of its subtasks").locator("tr.u-series")
-    # The library of charts is loaded behind the rows.
-    drawn.first.wait_for(state="attached")
-    assert drawn.count() == 1 + 6 + 3
 
 
 def test_an_ended_job_has_its_error_and_no_buttons(page: Any, server: Server, cluster: FakeCluster) -> None:

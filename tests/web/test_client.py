@@ -18,8 +18,7 @@ from penstock.engine.errors import ClusterError, ConfigurationError, JobError, J
 from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from penstock.web.security import Role
-from tests.web.conftest import TOKENS
-from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster
 from tests.web.serving import Server
 
 

@@ -14,8 +14,7 @@ from penstock.web.flight import LONGEST_TICKET, MOST_AT_ONCE, StateFlights
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role
 from penstock.web.state_reads import StateReads
-from tests.web.conftest import TOKENS
-from tests.web.fakes import ORDERS, FakeCluster, orders_metrics
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster, orders_metrics
 
 Fly = Callable[..., "Client"]
 STATE = {"job": "orders", "uid": "totals", "state": "accumulators"}

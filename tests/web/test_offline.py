@@ -19,8 +19,7 @@ from penstock.web.offline import OfflineCluster, jobs_in
 from penstock.web.security import Access, Role
 from penstock.web.serve import ENDED_JOBS, EndedJobs, Served, ServerOptions
 from tests.engine.helpers import local_environment
-from tests.web.conftest import TOKENS
-from tests.web.fakes import ORDERS
+from tests.web.fakes import ORDERS, TOKENS
 
 
 @pytest.fixture

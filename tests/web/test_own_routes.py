@@ -8,8 +8,7 @@ from penstock.web.app import make_app
 from penstock.web.cluster import Reading
 from penstock.web.observed import Observed
 from penstock.web.security import Access, Role
-from tests.web.conftest import TOKENS
-from tests.web.fakes import ORDERS, FakeCluster, orders_metrics
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster, orders_metrics
 
 
 def test_charts_are_of_all_tasks_or_of_those_with_the_busiest_subtasks(cluster: FakeCluster) -> None:

@@ -18,8 +18,8 @@ from penstock.web.cluster import Reading
 from penstock.web.observed import Observed
 from penstock.web.security import COOKIE, LONGEST_BODY, LONGEST_QUERY, REQUEST_HEADER, Access, Role, tokens_in
 from penstock.web.serve import ServerOptions
-from tests.web.conftest import TOKENS, Serve
-from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.conftest import Serve
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster
 from tests.web.serving import Server
 
 VIEWER = {"Authorization": f"Bearer {TOKENS.viewer}"}

@@ -14,8 +14,8 @@ from penstock.engine.job.status import JobStatus
 from penstock.web.cluster import Reading
 from penstock.web.security import Role
 from penstock.web.state_routes import ARROW
-from tests.web.conftest import TOKENS, Serve, take_checkpoint
-from tests.web.fakes import ORDERS, FakeCluster
+from tests.web.conftest import Serve, take_checkpoint
+from tests.web.fakes import ORDERS, TOKENS, FakeCluster
 
 STATE = "/v1/jobs/orders-1/state/totals/accumulators"
 
