@@ -37,9 +37,6 @@ class _Sum(ps.AggregateFunction):
     def get_result(self, accumulator: int) -> int:
         return accumulator
 
-    def merge(self, one: int, other: int) -> int:
-        raise NotImplementedError
-
 
 def _chained(one: int, other: int) -> int:
     return (one * 13 + other) % 10_009

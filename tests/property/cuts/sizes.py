@@ -73,6 +73,16 @@ def as_they_are(random: Random) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def compiled_alone(random: Random) -> Iterator[None]:
+    """Lower those below which plain Python does what compiled functions would."""
+    with ExitStack() as stack:
+        for module, name, value in _BOUNDS:
+            if name.startswith("FEW_ROWS"):
+                stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+@contextmanager
 def lowered(random: Random) -> Iterator[None]:
     """Lower some bounds, or none."""
     share = random.choice((0, 0.3, 1))

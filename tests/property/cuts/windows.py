@@ -15,6 +15,7 @@ from penstock.engine.schemas import parse_schema
 from tests.parity.rows import Row, Rows, milliseconds, schema_of
 from tests.parity.windows import (
     NORMAL,
+    Folded,
     Windows,
     aggregates,
     normal_row,
@@ -106,14 +107,8 @@ class Normal(ps.ProcessWindowFunction):
         yield {**summed(elements), "j": min(row["j"] for row in elements), "t": max(row["t"] for row in elements)}
 
 
-class Folded(ps.AggregateFunction):
-    """All rows of a window, in their order."""
-
-    def create_accumulator(self) -> Rows:
-        return []
-
-    def add(self, value: Row, accumulator: Rows) -> Rows:
-        return [*accumulator, value]
+class Told(Folded):
+    """All rows of a window, in their order, as a text."""
 
     def get_result(self, accumulator: Rows) -> Row:
         first = accumulator[0]
@@ -122,9 +117,6 @@ class Folded(ps.AggregateFunction):
             "j": first["j"],
             "items": ", ".join(f"{row['v']} at {row['t']}" for row in accumulator),
         }
-
-    def merge(self, one: Rows, other: Rows) -> Rows:
-        return [*one, *other]
 
 
 class Bounds(ps.ProcessWindowFunction):
@@ -219,7 +211,7 @@ def window(random: Random, kind: str) -> Operators:
             case "aggregate":
                 columns = parse_schema(schema_of(kind), "accumulator")
                 accumulator = pa.list_(pa.struct(list(columns)))
-                result = made.aggregate(Folded(), accumulator=accumulator, process=Bounds)
+                result = made.aggregate(Told(), accumulator=accumulator, process=Bounds)
             case "reduce":
                 result = made.reduce(
                     _reduced, process=Bounds, returns={**schema_of(kind), "start": "int64", "end": "int64"}
