@@ -1,7 +1,7 @@
 """The main thread of a worker, which Ray has look for signals a hundred times a second: here it does so once.
 
 It waits in an epoll of Boost's, for calls of the actor and for a timer of 10 ms at which it asks Python whether signals
-have come: some 30 us of CPU each time, in each process of a job, whatever that does (docs/adr/0101). Here the epoll
+have come: some 35 us of CPU each time, in each process of a job, whatever that does (docs/adr/0101). Here the epoll
 says of a counter what it said of the timer, and an event loop adds to it. Linux alone; where a process does not look as
 expected, Ray goes on as it does by itself.
 """

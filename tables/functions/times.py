@@ -176,7 +176,7 @@ def in_unit(values: pa.Array, unit: str) -> pa.Array:
 
 def epoch_ms(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Timestamps as int64 milliseconds, finer ones cut off towards the past; nulls are 0."""
-    per_ms = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[values.type.unit]
+    per_ms = _PER_SECOND[values.type.unit] // 1_000
     numbers = values.cast(pa.int64()).fill_null(0).to_numpy()
     result: np.ndarray[tuple[int], np.dtype[np.int64]] = numbers * 1_000 if per_ms == 0 else numbers // per_ms
     return result

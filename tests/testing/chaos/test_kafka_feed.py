@@ -16,8 +16,7 @@ def test_it_ends_though_the_broker_does_not_answer(kafka: Kafka) -> None:
     try:
         with feeding(kafka.bootstrap_servers, "fed", 1_000_000, 1000.0):
             # A client that is broken off while it connects leaves its connection to the collector.
-            while not records(kafka.bootstrap_servers, "fed"):
-                pass
+            assert any(records(kafka.bootstrap_servers, "fed") for _ in range(1_000))
             kafka.pause()
         ended.set()
     finally:
