@@ -41,10 +41,14 @@ def as_signalled() -> Iterator[None]:
         if ended.code != signal.SIGTERM:
             raise
         raise SystemExit(EXIT_CODE) from None
+    if threading.current_thread() is not threading.main_thread():
+        return
     handler = signal.getsignal(signal.SIGTERM)
-    is_ours = _is_of_ray(handler) or (handler == signal.SIG_DFL and is_embedded())
-    if is_ours and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, ProcessEnd(_end_with_cluster).receive)
+    if _is_of_ray(handler) or (handler == signal.SIG_DFL and is_embedded()):
+        handler = ProcessEnd(_end_with_cluster).receive
+    # Another thread's cluster has put a handler of C++ before it, which aborts, and of which Python does not know.
+    if handler is not None:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _is_free(handler: object) -> bool:

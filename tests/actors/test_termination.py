@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import queue
 import signal
@@ -49,6 +50,16 @@ def test_a_cluster_that_another_thread_has_begun(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(SystemExit) as ended:
         os.kill(os.getpid(), signal.SIGTERM)
     assert ended.value.code == 143
+
+
+def test_a_handler_of_the_program_is_still_called_when_a_cluster_of_another_thread_has_put_one_before_it() -> None:
+    heard: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    with as_signalled():
+        # As C++ sets a handler, of which Python does not know.
+        ctypes.CDLL(None).signal(signal.SIGTERM, ctypes.c_void_p(signal.SIG_IGN))
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert heard == [signal.SIGTERM]
 
 
 def test_before_the_process_waits_for_its_job() -> None:

@@ -36,6 +36,7 @@ def sigterm_as_ray_takes_it() -> None:
     [(ctrl_c, "SIGINT", 130), (sigterm, "SIGTERM", 143), (sigterm_as_ray_takes_it, "SIGTERM", 143)],
 )
 @pytest.mark.parametrize(("before", "verdict"), [(0, "nothing tested"), (1, "not all tested")])
+@pytest.mark.usefixtures("as_a_process_of_its_own")
 def test_what_was_found_before_a_signal_is_one_document(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
