@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import RayError
 
 from penstock.actors.background_start import await_start
-from penstock.actors.cluster_token import is_open, token_problem
+from penstock.actors.cluster_token import is_open, make_token, token_problem
 from penstock.actors.embedded import end_quickly_at_exit, is_embedded
 from penstock.actors.embedded_start import init_embedded
 from penstock.actors.ray_serializers import register_serializers_later
@@ -89,6 +89,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
+    make_token()
     try:
         with as_signalled():
             init_embedded(

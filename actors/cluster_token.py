@@ -1,12 +1,16 @@
-"""Whether a Ray cluster takes the authentication token of this process: told before Ray tries, and tries again.
+"""Authentication tokens of Ray's clusters: whether one takes that of this process, and the one that a user's share.
 
-`cluster.connect` asks. Ray itself says of a token that is missing or wrong only that it cannot connect, after 20 s and
-as many warnings. Where the answer is in doubt nothing is refused: Ray then finds out by itself.
+`cluster.connect` asks before Ray tries, and tries again: Ray itself says of a token that is missing or wrong only that
+it cannot connect, after 20 s and as many warnings. Where the answer is in doubt nothing is refused: Ray then finds out
+by itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +19,9 @@ from penstock.actors.grpc_call import bearer, call
 _MODE: Final = "RAY_AUTH_MODE"
 _TOKEN_MODE: Final = "token"  # noqa: S105 - the name of a mode
 _MODES: Final = ("", _TOKEN_MODE, "disabled")
+_TOKEN: Final = "RAY_AUTH_TOKEN"  # noqa: S105 - the name of a variable
+_PATH: Final = "RAY_AUTH_TOKEN_PATH"
+_FILE: Final = "~/.ray/auth_token"
 _KUBERNETES: Final = "RAY_ENABLE_K8S_TOKEN_AUTH"
 """With it, Ray takes the token of the pod."""
 _SECONDS: Final = 3.0
@@ -46,7 +53,7 @@ def token_problem(host: str, port: int, is_local: bool) -> str | None:
     token = _token() if uses_token else None
     if token is not None and _code(host, port, token) != _UNAUTHENTICATED:
         return None
-    where = "RAY_AUTH_TOKEN, the file that RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"
+    where = f"{_TOKEN}, the file that {_PATH} names, or {_FILE}"
     if token is not None:
         return f"it wants an authentication token, and the one that is here ({where}) is not its; copy its token here"
     if _token() is None:
@@ -60,13 +67,41 @@ def _then(mode: str) -> str:
 
 def _token() -> str | None:
     """The token of this process, from the places that Ray documents, in its order."""
-    if given := os.environ.get("RAY_AUTH_TOKEN"):
+    if given := os.environ.get(_TOKEN):
         return given.strip()
-    path = os.environ.get("RAY_AUTH_TOKEN_PATH")
     try:
-        return Path(path or "~/.ray/auth_token").expanduser().read_text(encoding="ascii").strip() or None
+        return token_file().read_text(encoding="ascii").strip() or None
     except (OSError, RuntimeError, UnicodeDecodeError):
         return None
+
+
+def token_file() -> Path:
+    """Where Ray looks for the token of this user, unless the environment holds it.
+
+    Raises:
+        RuntimeError: it is in the home folder, and there is none.
+    """
+    return Path(os.environ.get(_PATH) or _FILE).expanduser()
+
+
+def make_token() -> None:
+    """Make the token of this user's clusters where there is none, for the user alone.
+
+    Ray would, but where all users of the machine may read it, who could then run code as this one. Of two processes
+    that begin at once, both keep the token that is there first. What cannot be written is left to Ray.
+    """
+    mode = os.environ.get(_MODE, "").lower()
+    if mode not in ("", _TOKEN_MODE) or _KUBERNETES in os.environ or os.environ.get(_TOKEN) or os.environ.get(_PATH):
+        return
+    with contextlib.suppress(OSError, RuntimeError):
+        file = token_file()
+        if file.exists():
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".auth_token-") as whole:
+            whole.write(secrets.token_hex(32))
+            whole.flush()
+            os.link(whole.name, file)
 
 
 def is_open(host: str, port: int) -> bool:

@@ -12,8 +12,10 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -173,7 +175,25 @@ def cluster() -> Iterator[Finding]:
         yield Finding("ray cluster", Level.ABSENT, "none runs on this machine", remedy)
 
 
-CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (versions, extras, java, machine, ports, cluster)
+def token() -> Iterator[Finding]:
+    """Whether the token of this user's Ray clusters is the user's own: who has it may run code."""
+    if _version("ray") is None:
+        return
+    from penstock.actors.cluster_token import token_file
+
+    try:
+        file = token_file()
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except (OSError, RuntimeError):
+        return
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        fact = f"{file} has mode {mode:04o}: who reads it may run code as you"
+        yield Finding("ray token", Level.WARNING, fact, f"chmod 600 {shlex.quote(str(file))}")
+    else:
+        yield Finding("ray token", Level.GOOD, f"{file}, for its owner alone")
+
+
+CHECKS: Final[tuple[Callable[[], Iterator[Finding]], ...]] = (versions, extras, java, machine, ports, cluster, token)
 
 
 def memory_mb(meminfo: Path, cgroup: Path) -> int | None:

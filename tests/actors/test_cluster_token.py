@@ -14,7 +14,7 @@ import ray
 
 from penstock.actors import cluster_token as module
 from penstock.actors.cluster import ON_THIS_MACHINE, connect
-from penstock.actors.cluster_token import is_open, token_problem
+from penstock.actors.cluster_token import is_open, make_token, token_file, token_problem
 from penstock.actors.grpc_call import Answer
 
 HERE = Path("~/.ray/auth_token").expanduser()
@@ -112,6 +112,50 @@ class TestAClusterWithoutAToken:
             monkeypatch.setattr("ray._private.services.find_bootstrap_address", lambda folder: here)
             connect(ON_THIS_MACHINE, 1)
         assert connected == [(here, None)]
+
+
+class TestTheTokenOfANewCluster:
+    @pytest.fixture(autouse=True)
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            monkeypatch.delenv(name, raising=False)
+        return tmp_path
+
+    def test_is_for_its_user_alone_and_stays(self, home: Path) -> None:
+        make_token()
+        file = token_file()
+        assert file == home / ".ray" / "auth_token"
+        assert (file.stat().st_mode & 0o777, len(file.read_text())) == (0o600, 64)
+        token = file.read_text()
+        make_token()
+        assert file.read_text() == token
+        assert list(file.parent.iterdir()) == [file]
+
+    def test_of_one_that_begins_at_the_same_time_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def begin_at_the_same_time(_: int) -> str:
+            token_file().write_text("theirs")
+            return "ours"
+
+        monkeypatch.setattr(module.secrets, "token_hex", begin_at_the_same_time)
+        make_token()
+        assert token_file().read_text() == "theirs"
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("RAY_AUTH_MODE", "disabled"), ("RAY_AUTH_TOKEN", "f" * 64), ("RAY_AUTH_TOKEN_PATH", "elsewhere")],
+    )
+    def test_is_not_made_where_none_is_wanted_or_there_is_another(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    ) -> None:
+        monkeypatch.setenv(name, value)
+        make_token()
+        assert list(home.iterdir()) == []
+
+    def test_is_left_to_ray_where_it_cannot_be_written(self, home: Path) -> None:
+        (home / ".ray").write_text("no folder")
+        make_token()
+        assert (home / ".ray").read_text() == "no folder"
 
 
 @pytest.fixture

@@ -58,6 +58,18 @@ def test_nothing_that_is_there_is_overwritten(penstock: Penstock, folder: Path) 
     assert "is no name of a project" in penstock("init", "My Orders").err
 
 
+@pytest.mark.parametrize(("mode", "level"), [(0o600, Level.GOOD), (0o644, Level.WARNING)])
+def test_the_doctor_looks_who_may_read_the_token_of_clusters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, level: Level
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    assert list(findings.token()) == []
+    (tmp_path / "token").write_text("f" * 64)
+    (tmp_path / "token").chmod(mode)
+    [found] = findings.token()
+    assert (found.level, bool(found.remedy)) == (level, level is Level.WARNING)
+
+
 def test_the_doctor_says_what_is_there_and_what_is_missing(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "_is_there", lambda name: name != "aiokafka")
     monkeypatch.setattr(findings, "CHECKS", (findings.versions, findings.extras, findings.machine))
