@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
+from penstock.engine.metric_types import pending_records
 from penstock.engine.metrics import SubtaskMetrics
 
 _Counts: TypeAlias = "npt.NDArray[np.int64]"
@@ -233,15 +234,16 @@ class Subtasks(Sequence[SubtaskView]):
 
     def work_out(self) -> None:
         """Have ready what is shown of all of them together: of a wide job it takes some ms."""
-        _ = self._count_sums, self._time_sums, self._rate_sums, self._rate_peaks, self.skew, self.watermark
+        _ = self._count_sums, self._time_sums, self._time_peaks, self._rate_sums, self._rate_peaks
+        _ = self.skew, self.watermark
 
     def total(self, name: str) -> Any:
         """A counter or a time (in seconds), added up: a member of `Totals`, `late_rows` or `splits`."""
         return self._time_sums[_TIMES.index(name)] if name in _TIMES else self._count_sums[_COUNTS.index(name)]
 
     def most(self, name: str) -> float:
-        """A counter or a time: the most that one of them has; also `alignment_ms`, `sync_ms`, `start_delay_ms`."""
-        return float(self._column(name).max(initial=0))
+        """A time: the most that one of them has; also `alignment_ms`, `sync_ms`, `start_delay_ms`."""
+        return self._time_peaks[_TIMES.index(name)]
 
     def rate(self, name: str) -> float:
         """A member of `Rates`, added up."""
@@ -297,6 +299,11 @@ class Subtasks(Sequence[SubtaskView]):
         return int(furthest - marks[slowest]), self[slowest]
 
     @cached_property
+    def pending_records(self) -> float | None:
+        """Records that the subtasks of a source have not read yet, as far as they count them; None where none does."""
+        return pending_records(counters.group for one in self.metrics for _, counters in one.operators)
+
+    @cached_property
     def watermark(self) -> int | None:
         """The lowest that they have passed on; None before the first."""
         known = self._column("watermark")
@@ -320,6 +327,11 @@ class Subtasks(Sequence[SubtaskView]):
     def _time_sums(self) -> list[float]:
         sums: list[float] = self._columns.times.sum(axis=0).tolist()
         return sums
+
+    @cached_property
+    def _time_peaks(self) -> list[float]:
+        peaks: list[float] = self._columns.times.max(axis=0, initial=0.0).tolist()
+        return peaks
 
     @cached_property
     def _rate_sums(self) -> list[float]:

@@ -17,7 +17,6 @@ import numpy as np
 from penstock.engine.elements import MAX_TIMESTAMP
 from penstock.engine.job.info import JobInfo, TaskInfo
 from penstock.engine.job.status import JobStatus
-from penstock.engine.metric_types import pending_records
 from penstock.engine.metrics import SubtaskMetrics, held_keys
 from penstock.web.figures import NO_SUBTASKS, Columns, Subtasks, no_rates, rates_between
 from penstock.web.watermarks import MARKS_KEPT, Point, Watermarks
@@ -66,9 +65,12 @@ class TaskView:
     @property
     def pending_records(self) -> float | None:
         """Records that its source has not read yet, as far as it counts them; None where it counts none."""
-        if self.info.inputs:
-            return None
-        return pending_records(counters.group for one in self.subtasks.metrics for _, counters in one.operators)
+        return None if self.info.inputs else self.subtasks.pending_records
+
+    def work_out(self) -> None:
+        """Have ready what is shown of it without its subtasks."""
+        self.subtasks.work_out()
+        _ = self.pending_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +171,9 @@ class Observed:
             seen.totals.popleft()
         view = self._view(seen, info, metrics, totals, now, now_ms, began)
         points = _points(view, seen.totals, now_ms)
+        for task_view in view.tasks:
+            task_view.work_out()
         moving = {task.info.id: task.subtasks for task in view.tasks}
-        for subtasks in moving.values():
-            subtasks.work_out()
         if info.status.ended:
             # It has no rates any more, and its event time moves no further.
             seen.totals.clear()

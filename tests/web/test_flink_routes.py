@@ -297,14 +297,16 @@ def test_what_the_autoscaler_has_done_is_told(serve: Serve, cluster: FakeCluster
     )
 
 
-def test_a_task_has_a_row_for_each_of_its_subtasks(serve: Serve, cluster: FakeCluster) -> None:
+def test_a_task_has_columns_with_a_value_for_each_of_its_subtasks(serve: Serve, cluster: FakeCluster) -> None:
     read = orders_metrics(10)
     read[1].operators[-1][1].watermark = MAX_TIMESTAMP
     read[2].operators[-1][1].watermark = MIN_TIMESTAMP
     read[2].alignment_ms = float("nan")
     cluster.readings = [Reading(ORDERS, read)]
     found = serve().get("/v1/jobs/orders-1/tasks/2").json()
-    first, second = found["subtasks"]
+    subtasks = found["subtasks"]
+    first, second = ({name: values[place] for name, values in subtasks.items()} for place in (0, 1))
+    assert {len(values) for values in subtasks.values()} == {2}
     assert (first["subtask"], first["status"], first["pid"]) == (0, "running", 12)
     assert (first["rows_in"], first["rows_out"], first["rows_in_per_second"]) == (500, 500, 0)
     assert (first["busy"], first["idle"]) == (pytest.approx(0.9), pytest.approx(0.1))

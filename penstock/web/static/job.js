@@ -95,15 +95,15 @@ function Task({ job, task, tasks, tick, role }) {
   const [found, problem] = useAnswer(path(job, `/tasks/${task}`), tick), [looking, setLooking] = useState(null);
   useEffect(() => setLooking(null), [job, task]);
   if (!found) return html`<p class="dim">${problem || "Reading…"}</p>`;
-  const columns = [
-    { name: "Subtask", n: true, show: (one) => one.subtask }, { name: "Status", show: (one) => html`<${State} of=${one.status} />` },
-    { name: "Channels", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "channels" })}>Channels<span class="dim"> ${one.subtask}</span></button>` },
-    ...(role === "operator" ? [{ name: "Look", show: (one) => html`<button onClick=${() => setLooking({ subtask: one.subtask, kind: "flame" })}>Flame graph<span class="dim"> ${one.subtask}</span></button> <button onClick=${() => setLooking({ subtask: one.subtask, kind: "stack" })}>Stack<span class="dim"> ${one.subtask}</span></button>` }] : []),
-    { name: "In/s", n: true, show: (one) => number(one.rows_in_per_second) }, { name: "Out/s", n: true, show: (one) => number(one.rows_out_per_second) },
-    { name: "Time", show: (one) => html`<${Bar} busy=${one.busy} blocked=${one.blocked} />` },
-    { name: "Watermark (UTC)", show: (one) => (one.watermark == null ? "" : watermark(one.watermark)) },
-    { name: "Queued", n: true, show: (one) => one.queued }, { name: "Buffered", n: true, show: (one) => bytes(one.buffered_bytes) },
-    { name: "Alignment", n: true, show: (one) => span(one.alignment_ms) }, { name: "Capture", n: true, show: (one) => span(one.sync_ms) }, { name: "pid", n: true, show: (one) => one.pid ?? "" },
+  const all = found.subtasks, columns = [
+    { name: "Subtask", n: true, show: (row) => all.subtask[row] }, { name: "Status", show: (row) => html`<${State} of=${all.status[row]} />` },
+    { name: "Channels", show: (row) => html`<button onClick=${() => setLooking({ subtask: all.subtask[row], kind: "channels" })}>Channels<span class="dim"> ${all.subtask[row]}</span></button>` },
+    ...(role === "operator" ? [{ name: "Look", show: (row) => html`<button onClick=${() => setLooking({ subtask: all.subtask[row], kind: "flame" })}>Flame graph<span class="dim"> ${all.subtask[row]}</span></button> <button onClick=${() => setLooking({ subtask: all.subtask[row], kind: "stack" })}>Stack<span class="dim"> ${all.subtask[row]}</span></button>` }] : []),
+    { name: "In/s", n: true, show: (row) => number(all.rows_in_per_second[row]) }, { name: "Out/s", n: true, show: (row) => number(all.rows_out_per_second[row]) },
+    { name: "Time", show: (row) => html`<${Bar} busy=${all.busy[row]} blocked=${all.blocked[row]} />` },
+    { name: "Watermark (UTC)", show: (row) => (all.watermark[row] == null ? "" : watermark(all.watermark[row])) },
+    { name: "Queued", n: true, show: (row) => all.queued[row] }, { name: "Buffered", n: true, show: (row) => bytes(all.buffered_bytes[row]) },
+    { name: "Alignment", n: true, show: (row) => span(all.alignment_ms[row]) }, { name: "Capture", n: true, show: (row) => span(all.sync_ms[row]) }, { name: "pid", n: true, show: (row) => all.pid[row] ?? "" },
   ];
   return html`<section class="card"><h2>${found.name}</h2>
     ${role === "operator" && html`<p><button onClick=${() => setLooking({ subtask: null, kind: "flame" })}>Flame graph of all subtasks</button></p>`}
@@ -111,7 +111,7 @@ function Task({ job, task, tasks, tick, role }) {
       <tbody>${found.metrics.map((one) => html`<tr key=${one.operator + one.name}><td>${one.operator}</td><td class="mono">${one.name}</td><td>${one.kind}</td><td class="n">${number(one.value)}</td><td>${one.quantiles.map(([at, value]) => `p${at * 100}: ${number(value)}`).join(", ")}</td></tr>`)}</tbody></table></div>`}
     ${looking?.kind === "channels" && html`<${Channels} job=${job} task=${task} tasks=${tasks} subtask=${looking.subtask} tick=${tick} />`}
     ${looking && looking.kind !== "channels" && html`<${Look} key=${`${looking.kind}-${looking.subtask}`} job=${job} task=${task} ...${looking} />`}
-    <${LongTable} caption=${`${found.subtasks.length} subtasks`} columns=${columns} rows=${found.subtasks} rowKey=${(one) => one.subtask} />
+    <${LongTable} caption=${`${all.subtask.length} subtasks`} columns=${columns} rows=${[...all.subtask.keys()]} rowKey=${(row) => all.subtask[row]} />
     <${Watermarks} key=${task} job=${job} task=${task} tick=${tick} /></section>`;
 }
 
