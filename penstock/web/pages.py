@@ -1,6 +1,6 @@
 """The pages of the web console: files of this package, read once; there is no build step and no other host.
 
-A browser gets all scripts of `static` as one, and all styles, so that a page is there after few requests; they and what
+A browser gets all scripts of `static` as one, so that a page is there after few requests; they, the styles and what
 comes from others are served from memory, at addresses that change with them, and kept by browsers for good. What is in
 `static/vendor` comes from npm as it is published; `static/vendor/README.md` has names, licences and hashes.
 """
@@ -22,8 +22,7 @@ FOLDER: Final = Path(__file__).with_name("static")
 _PLACE: Final = "/pages/"
 _FIRST: Final = "app.js"
 """The script that begins; it leads to all that are served with it."""
-_STYLES: Final = ("vendor/uplot.css", "style.css")
-_AS_THEY_ARE: Final = ("begin.js", "icon.svg", "vendor/htm-preact-standalone.js", "vendor/dagre.js", "vendor/uplot.js")
+_AS_THEY_ARE: Final = ("begin.js", "icon.svg", "vendor/htm-preact-standalone.js", "vendor/dagre.js")
 _TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _IMPORT: Final = re.compile(r'^import \{ (.+) \} from "/pages/(.+)";\n', re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:const|function) (\w+))", re.MULTILINE)
@@ -62,9 +61,8 @@ def page_routes() -> list[BaseRoute]:
 
 def _files() -> Mapping[str, bytes]:
     """What is served, by its name."""
-    styles = b"\n".join((FOLDER / name).read_bytes() for name in _STYLES)
     as_they_are = {name: (FOLDER / name).read_bytes() for name in _AS_THEY_ARE}
-    return {"console.js": joined_scripts().encode(), "console.css": styles, **as_they_are}
+    return {"console.js": joined_scripts().encode(), "console.css": (FOLDER / "style.css").read_bytes(), **as_they_are}
 
 
 def joined_scripts() -> str:

@@ -30,7 +30,7 @@ PAGES: Final = {
     "": ("table tbody tr", 1),
     "jobs/wide-1/": (".graph g.node, section table tbody tr", 2 * TASKS),
     "jobs/wide-1//2": (".graph g.node, section table tbody tr", 2 * TASKS + 20),
-    "jobs/wide-1/metrics": (".uplot canvas", 4),
+    "jobs/wide-1/metrics": (".plot .line", 4 * 8),
 }
 """What each page has when all of it is drawn: a selector, and how many there are at least."""
 

@@ -1,50 +1,74 @@
 // Charts of the last minutes: rates, shares and watermarks of all tasks together.
-import { html, useLayoutEffect, useRef, useState } from "/pages/vendor/htm-preact-standalone.js";
-import { UPGRADED, useAnswer } from "/pages/api.js";
+import { html, useState } from "/pages/vendor/htm-preact-standalone.js";
+import { useAnswer } from "/pages/api.js";
 import { number, time } from "/pages/parts.js";
 
 const COLOURS = ["#2f7ed8", "#d8622f", "#2f9e62", "#9a4fc4", "#c29a1f", "#2fa9b5", "#c2417f", "#7a7f87"];
+const WIDE = 1000, HIGH = 100; // lines are drawn in a field of this size, which the browser stretches to its place
+const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600]; // seconds from one time at the axis to the next
+const MOST_TIMES = 4, MOST_VALUES = 5; // at the axes
 
 // Civil time (s) as the tables have it, and not as the browser's own time zone would.
 const clock = (at) => time(at * 1000).slice(11);
 
-const UPLOT = "/pages/vendor/uplot.js";
-
-// uplot is no module, and most pages have no charts: it is loaded for the first of them, if begin.js has not begun to.
-let loading = null;
-const load = () => (loading ??= window.begun.get(UPLOT)?.read ?? new Promise((done, fail) => {
-  document.head.append(Object.assign(document.createElement("script"), { src: UPLOT, onload: done, onerror: fail }));
-}));
-
-function useUplot() {
-  const [isThere, setThere] = useState(Boolean(window.uPlot)), [problem, setProblem] = useState(null);
-  useLayoutEffect(() => { if (!isThere) load().then(() => setThere(true), () => { loading = null; setProblem(UPGRADED); }); }, []);
-  return [isThere, problem];
+// From where to where values go, zero with them, and what stands at their axis: multiples of 1, 2 or 5 times a power of ten.
+function valueAxis(lines) {
+  let low = 0, high = 0;
+  for (const one of lines) for (const value of one.values) { if (value < low) low = value; else if (value > high) high = value; }
+  const least = (high - low || 1) / MOST_VALUES, ten = 10 ** Math.floor(Math.log10(least)), step = ten * [1, 2, 5, 10].find((by) => by * ten >= least);
+  const first = Math.floor(low / step), last = Math.max(first + 1, Math.ceil(high / step));
+  return { low: first * step, high: last * step, ticks: Array.from({ length: last - first + 1 }, (_, at) => (first + at) * step) };
 }
 
-// Of the lines, the places of two may be given that all else is between: the upper, the lower.
+function timeAxis(times) {
+  const low = times[0], high = times.at(-1), step = STEPS.find((one) => (high - low) / one <= MOST_TIMES) ?? STEPS.at(-1), first = Math.ceil(low / step);
+  return { low, high, ticks: Array.from({ length: Math.floor(high / step) - first + 1 }, (_, at) => (first + at) * step) };
+}
+
+// Where a value is between the ends of its axis, from 0 to 1.
+const along = (axis, value) => (value - axis.low) / (axis.high - axis.low || 1);
+
+// A path through all values that are known; one that stands alone is a dot.
+function path(values, across, up) {
+  let drawn = "", isDown = false;
+  values.forEach((value, at) => {
+    if (value != null) drawn += `${isDown ? "L" : "M"}${across[at]},${up(value)}${isDown ? "" : "h0"}`;
+    isDown = value != null;
+  });
+  return drawn;
+}
+
+// All that is between two lines.
+function area(upper, lower, across, up) {
+  const point = (values) => (at) => `${across[at]},${up(values[at])}`, known = [...across.keys()].filter((at) => upper[at] != null && lower[at] != null);
+  return known.length ? `M${[...known.map(point(upper)), ...known.reverse().map(point(lower))].join("L")}Z` : "";
+}
+
+// Of the lines, the places of two may be given that all else is between. What lines show now, or where somebody points, stands below, and
+// each can be left out there.
 function Chart({ title, lines, times, unit, band }) {
-  const place = useRef(null), chart = useRef(null), [isThere, problem] = useUplot();
-  const key = lines.map((one) => one.name).join();
-  useLayoutEffect(() => {
-    if (!isThere) return undefined;
-    const style = getComputedStyle(document.documentElement);
-    const dim = style.getPropertyValue("--dim").trim(), line = style.getPropertyValue("--line").trim();
-    const axis = { stroke: dim, grid: { stroke: line }, ticks: { stroke: line } };
-    const options = {
-      width: place.current.clientWidth || 400, height: 200, cursor: { drag: { x: false, y: false } },
-      series: [{ label: "UTC", value: (_, at) => (at == null ? "–" : clock(at)) }, ...lines.map((one, at) => ({ label: one.name, stroke: one.faint ? dim : COLOURS[at % COLOURS.length], width: one.faint ? 0.6 : 1.6, value: (_, value) => (value == null ? "–" : unit(value)) }))],
-      bands: band && [{ series: band.map((place) => place + 1), fill: line }],
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 68, values: (_, ticks) => ticks.map(unit) }],
-    };
-    chart.current = new window.uPlot(options, [times, ...lines.map((one) => one.values)], place.current);
-    const resize = new ResizeObserver(() => chart.current.setSize({ width: place.current.clientWidth, height: 200 }));
-    resize.observe(place.current);
-    return () => { resize.disconnect(); chart.current.destroy(); };
-  }, [key, isThere]);
-  useLayoutEffect(() => { chart.current?.setData([times, ...lines.map((one) => one.values)]); });
-  const last = lines.map((one) => `${one.name}: ${one.values.length ? unit(one.values[one.values.length - 1] ?? 0) : "–"}`).join("; ");
-  return html`<figure class="card" role="img" aria-label=${`${title}; now ${last}`}><h2>${title}</h2><div class="plot" ref=${place}>${!isThere && (problem || "Reading…")}</div></figure>`;
+  const [at, setAt] = useState(null), [out, setOut] = useState([]);
+  const shown = lines.filter((one) => !out.includes(one.key)), values = valueAxis(shown), ages = timeAxis(times);
+  const across = times.map((one) => Math.round(WIDE * along(ages, one))), up = (value) => (HIGH * (1 - along(values, value))).toFixed(1);
+  const point = ({ currentTarget, clientX }) => {
+    const { left, width } = currentTarget.getBoundingClientRect(), x = (WIDE * (clientX - left)) / width;
+    setAt(across.reduce((best, one, place) => (Math.abs(one - x) < Math.abs(across[best] - x) ? place : best), 0));
+  };
+  const last = times.length - 1, place = Math.min(at ?? last, last), told = (one, place) => `${one.values[place] == null ? "–" : unit(one.values[place])}`;
+  const toggle = (key) => setOut(out.includes(key) ? out.filter((one) => one !== key) : [...out, key]);
+  const colour = (one) => (one.faint ? "var(--dim)" : COLOURS[lines.indexOf(one) % COLOURS.length]);
+  return html`<figure class="card"><h2>${title}</h2>
+    <div class="plot" role="img" aria-label=${`${title}; now ${lines.map((one) => `${one.name}: ${told(one, last)}`).join("; ")}`} onPointerMove=${point} onPointerLeave=${() => setAt(null)}>
+      <svg viewBox=${`0 0 ${WIDE} ${HIGH}`} preserveAspectRatio="none" aria-hidden="true">
+        <path class="grid" d=${values.ticks.map((one) => `M0,${up(one)}H${WIDE}`).join("") + ages.ticks.map((one) => `M${WIDE * along(ages, one)},0V${HIGH}`).join("")} />
+        ${band && html`<path class="band" d=${area(lines[band[0]].values, lines[band[1]].values, across, up)} />`}
+        ${shown.map((one) => html`<path key=${one.key} class="line" d=${path(one.values, across, up)} stroke=${colour(one)} stroke-width=${one.faint ? 0.6 : 1.6} />`)}
+        ${at != null && html`<path class="at" d=${`M${across[place]},0V${HIGH}`} />`}
+      </svg>
+      ${values.ticks.map((one) => html`<span key=${one} class="value" style=${{ top: `${up(one)}%` }}>${unit(one)}</span>`)}
+      ${ages.ticks.map((one) => html`<span key=${one} class="time" style=${{ left: `${100 * along(ages, one)}%` }}>${clock(one)}</span>`)}
+    </div>
+    <figcaption class="lines"><span class="dim">${clock(times[place])} UTC</span>${lines.map((one) => html`<button key=${one.key} aria-pressed=${!out.includes(one.key)} onClick=${() => toggle(one.key)}><i style=${{ background: colour(one) }}></i>${one.name} <strong>${told(one, place)}</strong></button>`)}</figcaption></figure>`;
 }
 
 export function Charts({ job, tasks, tick }) {
@@ -54,9 +78,9 @@ export function Charts({ job, tasks, tick }) {
   const shown = tasks.filter((task) => found[task.id]);
   if (!shown.length) return html`<p class="dim">There are charts of what the console has seen running.</p>`;
   const times = found[shown[0].id].at_ms.map((ms) => ms / 1000);
-  const lines = (member, by = 1) => shown.map((task) => ({ name: task.name.slice(0, 30), values: found[task.id][member].map((value) => (value == null ? null : value * by)) }));
+  const lines = (member, by = 1) => shown.map((task) => ({ key: task.id, name: task.name.slice(0, 30), values: found[task.id][member].map((value) => (value == null ? null : value * by)) }));
   const rate = (value) => `${number(value)}/s`, percent = (value) => `${Math.round(value)} %`, lag = (value) => `${number(value)} s`;
-  const behind = shown.map((task) => ({ name: task.name.slice(0, 30), values: found[task.id].watermark.map((value, at) => (value == null ? null : (found[task.id].at_ms[at] - value) / 1000)) }));
+  const behind = shown.map((task) => ({ key: task.id, name: task.name.slice(0, 30), values: found[task.id].watermark.map((value, at) => (value == null ? null : (found[task.id].at_ms[at] - value) / 1000)) }));
   return html`${tasks.length > shown.length && html`<p class="dim">The ${shown.length} busiest of ${tasks.length} tasks.</p>`}
     <div class="charts">
       <${Chart} title="Rows in" lines=${lines("rows_in")} times=${times} unit=${rate} />
@@ -71,7 +95,7 @@ export function Charts({ job, tasks, tick }) {
 export function Watermarks({ job, task, tick }) {
   const [found] = useAnswer(`/v1/jobs/${encodeURIComponent(job)}/tasks/${task}/watermarks`, tick);
   if (!found || !found.lowest.some((mark) => mark != null)) return null;
-  const behind = (name, marks, faint) => ({ name, faint, values: marks.map((mark, at) => (mark == null ? null : (found.at_ms[at] - mark) / 1000)) });
+  const behind = (name, marks, faint) => ({ key: name, name, faint, values: marks.map((mark, at) => (mark == null ? null : (found.at_ms[at] - mark) / 1000)) });
   const drawn = found.subtasks.map((one) => behind(`subtask ${one.subtask}`, one.watermark)), all = drawn.length + found.left_out;
   const lines = found.left_out ? [...drawn, behind("furthest behind", found.lowest, true), behind("median", found.median, true), behind("least behind", found.highest, true)] : drawn;
   return html`<${Chart} title="Watermarks of its subtasks, behind the clock" lines=${lines} times=${found.at_ms.map((ms) => ms / 1000)} unit=${(value) => `${number(value)} s`} band=${found.left_out ? [drawn.length, drawn.length + 2] : null} />
