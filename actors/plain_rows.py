@@ -12,9 +12,13 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from penstock.engine.elements import Batch, Element, Partials, Watermark
+from penstock.engine.few_rows import FewRows, few_rows
 
 PlainBatch: TypeAlias = tuple[bytes, bytes, bytes | None, bytes | None, str | None]
 """Columns, rows, timestamps, kinds and the mark of partial aggregates of a batch."""
+PlainRows: TypeAlias = tuple[bytes, bytes, bool, str | None]
+"""Columns, rows, whether these have timestamps, and the mark of partial aggregates of few rows."""
+_PlainElement: TypeAlias = Element | PlainBatch | PlainRows | int
 _EXTENSION: Final = b"ARROW:extension:name"
 _KEPT: Final = 64
 """The columns of so many streams are known at once."""
@@ -33,8 +37,10 @@ class RowPacker:
         self._columns = b""
         self._is_plain = False
 
-    def __call__(self, element: Element) -> Element | PlainBatch | int:
+    def __call__(self, element: Element) -> _PlainElement:
         """A batch of plain columns, or a watermark, as `unpacked_rows` takes it; anything else as it is."""
+        if isinstance(element, FewRows):
+            return element.layout.columns, element.rows, element.layout.timed, element.layout.mark
         if isinstance(element, Watermark) and not element.between_rows:
             return element.timestamp
         if not isinstance(element, Batch):
@@ -50,10 +56,12 @@ class RowPacker:
         return self._columns, rows, _packed(element.timestamps), _packed(element.kinds), partials
 
 
-def unpacked_rows(packed: Element | PlainBatch | int) -> Element:
+def unpacked_rows(packed: _PlainElement) -> Element:
     """What a `RowPacker` was given."""
     if not isinstance(packed, tuple):
         return Watermark(packed) if isinstance(packed, int) else packed
+    if len(packed) == 4:
+        return few_rows(*packed)
     columns, rows, timestamps, kinds, partials = packed
     data = read_rows(columns, rows)
     return Batch(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
 from penstock.engine.elements import Barrier, Batch, Control, Element, LatencyMarker, Watermark, concat_batches
+from penstock.engine.few_rows import FewRows, joined
 from penstock.engine.metrics import OutputStatistics
 
 Message: TypeAlias = tuple[Element, ...]
@@ -307,7 +308,7 @@ class ChannelBuffer:
             parts.append(part)
             rows -= part.num_rows
             size -= part_size
-        whole = concat_batches(parts)
+        whole = joined(parts) if type(parts[0]) is FewRows else concat_batches(parts)
         if len(parts) == 1 or whole.nbytes <= self._limits.size:
             return whole
         # Together they may be larger than alone: columns without a type, or without nulls, get what the others have.

@@ -19,18 +19,20 @@ import pyarrow as pa
 
 from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
+from penstock.engine.few_rows import FewRowsWriter
 from penstock.engine.rows import shown_row
 from penstock.engine.state.keys.groups import check_key_column, key_groups, subtask_of
 from penstock.engine.state.keys.identity import coded_columns
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
 """Divides a batch: pairs of channel index (from 0) and the rows for it, none of them empty."""
+_Int32s: TypeAlias = npt.NDArray[np.int32]
+
 _FEW_CHANNELS: Final = 8
 """So many times it takes less to look for the rows of one channel (0.4 ns a row) than to sort them all (4 to 11 ns)."""
 _FEW_ROWS: Final = 64
-"""Fewer may be compact: to find that out takes as long as a copy."""
-_THE_ONLY_ROW: Final = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(bytes(8))])
-"""Not of Python values, for which Arrow would load pandas."""
+"""Fewer travel as bytes, or may be compact: to find that out takes as long as a copy."""
+_FIRST: Final = (0,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class Hash:
         return range(downstream)
 
     def splitter(self, context: SplitterContext) -> Splitter:
-        key_columns = KeyColumns(self.keys, context.where)
+        key_columns, write = KeyColumns(self.keys, context.where), FewRowsWriter()
         if context.channels == 1:
 
             def check_only(batch: Batch) -> Iterable[tuple[int, Batch]]:
@@ -205,8 +207,8 @@ class Hash:
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
             groups = key_groups(key_columns(batch), context.max_parallelism)
-            targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
-            return _parts(batch, targets, context.channels)
+            targets = subtask_of(groups, context.channels, context.max_parallelism)
+            return _parts(batch, targets, context.channels, write)
 
         return split
 
@@ -230,12 +232,13 @@ class HashChanges:
     def splitter(self, context: SplitterContext) -> Splitter:
         if context.channels == 1:
             return _to_the_only_channel
+        write = FewRowsWriter()
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
             keys = coded_columns([batch.data.column(name) for name in self.keys])
             groups = key_groups(keys, context.max_parallelism)
-            targets = subtask_of(groups, context.channels, context.max_parallelism).astype(np.int16)
-            return _parts(batch, targets, context.channels)
+            targets = subtask_of(groups, context.channels, context.max_parallelism)
+            return _parts(batch, targets, context.channels, write)
 
         return split
 
@@ -243,29 +246,36 @@ class HashChanges:
         return f"hash({', '.join(self.keys)})"
 
 
-def _parts(batch: Batch, targets: npt.NDArray[np.int16], channels: int) -> Iterator[tuple[int, Batch]]:
+def _parts(batch: Batch, targets: _Int32s, channels: int, write: FewRowsWriter) -> Iterator[tuple[int, Batch]]:
     """The channels that get rows, with these: copies, as slices would drag the whole batch through the wire."""
     if batch.num_rows == 1:
-        yield int(targets[0]), batch if batch.is_compact else batch.take(_THE_ONLY_ROW)
-    elif batch.num_rows < _FEW_ROWS and batch.is_compact:
-        yield from _compact_parts(batch, targets)
+        yield int(targets[0]), write(batch, _FIRST) or (batch if batch.is_compact else batch.take(_places(_FIRST)))
+    elif batch.num_rows < _FEW_ROWS:
+        yield from _few_parts(write, batch, targets.tolist())
     else:
-        for channel, rows in enumerate(_rows_by_channel(targets, channels)):
+        for channel, rows in enumerate(_rows_by_channel(targets.astype(np.int16), channels)):
             if len(rows):
                 yield channel, batch.take(pa.array(rows))
 
 
-def _compact_parts(batch: Batch, targets: npt.NDArray[np.int16]) -> Iterator[tuple[int, Batch]]:
-    """The same of what is so little that a slice may drag all of it along."""
-    counts = np.bincount(targets)
-    used = np.flatnonzero(counts).tolist()
-    if len(used) == 1:
-        yield used[0], batch
+def _few_parts(write: FewRowsWriter, batch: Batch, targets: Sequence[int]) -> Iterator[tuple[int, Batch]]:
+    """The same of few rows: bytes that are cut, or so little that a slice may drag all of it along, if they can be."""
+    order, used, start = sorted(range(len(targets)), key=targets.__getitem__), sorted(set(targets)), 0
+    ordered: Batch | None = write(batch, order)
+    if ordered is None and batch.is_compact:
+        ordered = batch if len(used) == 1 else batch.take(_places(order))
+    if ordered is not None and len(used) == 1:
+        yield used[0], ordered
         return
-    ordered, start = batch.take(pa.array(np.argsort(targets, kind="stable"))), 0
     for channel in used:
-        yield channel, ordered.slice(start, int(counts[channel]))
-        start += int(counts[channel])
+        count = targets.count(channel)
+        yield channel, batch.take(_places(order[start:][:count])) if ordered is None else ordered.slice(start, count)
+        start += count
+
+
+def _places(rows: Sequence[int]) -> pa.Int64Array:
+    # Not of Python values, for which Arrow would load pandas.
+    return pa.array(np.array(rows, np.int64))
 
 
 def _rows_by_channel(targets: npt.NDArray[np.int16], channels: int) -> list[npt.NDArray[np.int64]]:

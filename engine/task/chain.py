@@ -26,6 +26,7 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.errors import RecordError
+from penstock.engine.few_rows import FewRows
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution
@@ -52,6 +53,7 @@ class GuardedEntry:
         self._guards: defaultdict[int, SchemaGuard] = defaultdict(lambda: SchemaGuard(where))
 
     def process(self, input_index: int, element: Element) -> None:
+        element = element.columns() if type(element) is FewRows else element
         if isinstance(element, Batch) and element.num_rows:
             self._guards[input_index].check(element)
         self._entry.process(input_index, element)

@@ -33,9 +33,9 @@ from penstock.engine.elements import (
     LatencyMarker,
     Watermark,
     WatermarkStatus,
-    concat_batches,
 )
 from penstock.engine.exchange.outputs import Message
+from penstock.engine.few_rows import are_rows_alike, joined
 from penstock.engine.metrics import GateStatistics
 from penstock.engine.task.barriers import BarrierAligner
 from penstock.engine.task.pace import Pace
@@ -571,13 +571,15 @@ def _joined(taken: Iterable[tuple[int, Element]]) -> Iterator[tuple[int, Element
             last[index] = [element]
             parts.append((index, last[index]))
     for index, batches in parts:
-        yield index, concat_batches(batches)
+        yield index, joined(batches)
     if watermark is not None:
         yield watermark
 
 
 def _are_alike(one: Batch, other: Batch) -> bool:
     """Whether they can be put together as they are."""
+    if are_rows_alike(one, other):
+        return True
     if one.partials != other.partials or (one.timestamps is None) != (other.timestamps is None):
         return False
     return bool(one.data.schema.equals(other.data.schema))

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.actors.plain_rows import RowPacker, unpacked_rows
-from penstock.engine.elements import Barrier, Batch, Element, Partials, Slices, Watermark
+from penstock.engine.elements import Barrier, Batch, Element, Partials, Slices, Watermark, concat_batches
+from penstock.engine.few_rows import FewRows, FewRowsWriter, joined
 
 COLUMNS: dict[str, pa.Array] = {
     "int": pa.array([1, None, 3]),
@@ -47,6 +48,15 @@ def test_rows_without_timestamps_have_none_and_no_rows_are_none() -> None:
     assert through_a_link(Batch(data)) == Batch(data)
     none = Batch(data, pa.array([1, 2])).slice(0, 0)
     assert through_a_link(none) == none
+
+
+def test_few_rows_stay_bytes_on_their_way_so_that_those_of_several_channels_are_joined_as_such() -> None:
+    batch = Batch(pa.record_batch({"n": [1, 2], "none": pa.nulls(2)}), pa.array([5, 6]), None, Partials("none"))
+    rows = FewRowsWriter()(batch, [0, 1])
+    assert rows is not None
+    came = [through_a_link(rows), through_a_link(rows.slice(1))]
+    assert all(isinstance(one, FewRows) for one in (*came, joined(came)))
+    assert joined(came).columns() == concat_batches([batch, batch.slice(1)])
 
 
 def test_what_arrow_does_not_send_alone_is_left_as_it_is() -> None:

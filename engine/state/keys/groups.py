@@ -241,7 +241,7 @@ def _hash_few_words(words: npt.NDArray[np.int64], seed: _Seed) -> _Hashes:
     """By the `xxhash` package: small batches would wait longer for numpy's calls than for their hashes."""
     data = words.tobytes()
     seeds = [seed] * len(words) if isinstance(seed, int) else seed.tolist()
-    each = [xxhash.xxh64_intdigest(data[8 * row : 8 * row + 8], seeds[row]) for row in range(len(words))]
+    each = [xxhash.xxh64_intdigest(data[8 * row : 8 * row + 8], own) for row, own in enumerate(seeds)]
     return np.array(each, np.uint64)
 
 

@@ -27,6 +27,7 @@ from penstock.engine.exchange.partitioners import (
     Splitter,
     SplitterContext,
 )
+from penstock.engine.few_rows import FewRows
 from penstock.engine.state.keys.groups import key_group_range, key_groups
 from tests.engine.helpers import numbers, numbers_in
 
@@ -112,6 +113,15 @@ def test_a_row_by_key_that_holds_little_is_not_copied(partitioner: Partitioner) 
     row = _full(3).slice(1, 1)
     ((_, part),) = splitter(partitioner, 3)(row)
     assert part is row
+
+
+@pytest.mark.parametrize("partitioner", [Hash(("n",)), HashChanges(("n",))])
+@pytest.mark.parametrize(("rows", "as_bytes"), [(1, True), (63, True), (64, False)])
+def test_few_rows_by_key_travel_as_bytes(partitioner: Partitioner, rows: int, as_bytes: bool) -> None:
+    numbers = Batch(pa.record_batch({"n": range(rows), "v": range(rows)}))
+    parts = [part for _, part in splitter(partitioner, 3)(numbers)]
+    assert {isinstance(part, FewRows) for part in parts} == {as_bytes}
+    assert sorted(row for part in parts for row in part.data.column("v").to_pylist()) == list(range(rows))
 
 
 def _full(rows: int) -> Batch:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,12 +11,16 @@ from hypothesis import strategies as st
 
 from penstock.engine.elements import (
     Barrier,
+    Batch,
     Control,
+    Element,
     IterationBarrier,
     LatencyMarker,
     Watermark,
     WatermarkStatus,
 )
+from penstock.engine.few_rows import FewRows, FewRowsWriter
+from penstock.engine.task.chain import GuardedEntry
 from penstock.engine.task.input_gate import InputGate
 from tests.engine.helpers import numbers, numbers_in, timed
 from tests.engine.task.test_input_gate import put, take_all
@@ -54,6 +60,25 @@ def test_rows_of_different_columns_are_not_put_together() -> None:
     put(gate, 0, numbers([1]))
     put(gate, 0, timed([{"n": 2, "at": 7}], {"n": pa.int64()}))
     assert [numbers_in([element]) for _, element in take_all(gate)] == [[1], [2]]
+
+
+def test_rows_that_have_come_as_bytes_and_as_columns_are_one_batch_and_operators_have_columns() -> None:
+    gate = InputGate([0, 0])
+    for channel, rows in enumerate([as_bytes(1, 2), as_bytes(3), numbers([4]), as_bytes(5)]):
+        put(gate, channel % 2, rows)
+    ((index, batch),) = take_all(gate)
+    assert numbers_in([batch]) == [1, 2, 3, 4, 5]
+    seen: list[Element] = []
+    entry = GuardedEntry(SimpleNamespace(process=lambda _, element: seen.append(element)), "operator 'next'")
+    entry.process(index, as_bytes(7))
+    assert type(seen[0]) is Batch
+    assert numbers_in(seen) == [7]
+
+
+def as_bytes(*values: int) -> FewRows:
+    rows = FewRowsWriter()(numbers(values), range(len(values)))
+    assert rows is not None
+    return rows
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 1, 1, 2, 40, 70]), st.booleans()), max_size=20))
