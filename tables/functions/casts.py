@@ -23,7 +23,15 @@ from penstock.tables import types as t
 from penstock.tables.functions.decimals import fitted, rescaled
 from penstock.tables.functions.shown_values import shown_value
 from penstock.tables.functions.signatures import SessionValues
-from penstock.tables.functions.times import in_unit, local_times, moments, parse_date, parse_plain_timestamp, parse_time
+from penstock.tables.functions.times import (
+    held_in,
+    in_unit,
+    local_times,
+    moments,
+    parse_date,
+    parse_plain_timestamp,
+    parse_time,
+)
 from penstock.tables.types import Kind, SqlType, arrow_type
 
 _TRUE: Final = frozenset({"t", "true", "y", "yes", "1"})
@@ -75,7 +83,14 @@ def may_fail(given: SqlType, wanted: SqlType) -> bool:
         parts = (*given.parts, *(field.type for field in given.fields))
         others = (*wanted.parts, *(field.type for field in wanted.fields))
         return any(may_fail(one, other) for one, other in zip(parts, others, strict=True))
+    if wanted.kind in t.TIMESTAMPS and given.kind in (*t.TIMESTAMPS, Kind.DATE):
+        return _is_of_nanoseconds(wanted) and not _is_of_nanoseconds(given)
     return given.kind in t.CHARACTERS and wanted.kind not in t.CHARACTERS
+
+
+def _is_of_nanoseconds(kind: SqlType) -> bool:
+    """Whether times are stored so, and those before 1678 and behind 2261 are none of it."""
+    return kind.kind in t.TIMESTAMPS and bool(arrow_type(kind).unit == "ns")
 
 
 def cast_values(values: pa.Array, given: SqlType, wanted: SqlType, safe: bool, session: SessionValues) -> pa.Array:
@@ -100,7 +115,7 @@ def cast_values(values: pa.Array, given: SqlType, wanted: SqlType, safe: bool, s
     if wanted.kind in t.BYTES_KINDS:
         return _sized_bytes(values, wanted)
     if given.kind in t.TEMPORAL and wanted.kind in t.TEMPORAL:
-        return _temporal(values, given, wanted, session)
+        return _temporal(_held(values, wanted, safe), given, wanted, session)
     if not safe:
         return _nested(values, given, wanted, session)
     return _nested_or_null(values, given, wanted, session)
@@ -269,9 +284,20 @@ def _temporal(values: pa.Array, given: SqlType, wanted: SqlType, session: Sessio
         return values.cast(pa.time64("ns" if values.type.unit == "ns" else "us")).cast(target, safe=False)
     if wanted.kind is Kind.DATE:
         return values.cast(target, safe=False)
-    if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(target):
+    if pa.types.is_timestamp(target):
         values = in_unit(values, target.unit)
     return _cut_to(values.cast(target, safe=False), wanted)
+
+
+def _held(values: pa.Array, wanted: SqlType, safe: bool) -> pa.Array:
+    """Dates and times without those that the other type does not hold, which are null where that is wanted."""
+    if wanted.kind not in t.TIMESTAMPS or pa.types.is_time(values.type):
+        return values
+    held = held_in(values, arrow_type(wanted).unit)
+    if not safe and held.null_count > values.null_count:
+        beyond = values.filter(pc.and_(held.is_null(), values.is_valid()))[0]
+        raise CastError(f"{beyond} cannot be cast to {wanted}, which holds the years from 1678 to 2261")
+    return held
 
 
 def _cut_to(values: pa.Array, wanted: SqlType) -> pa.Array:

@@ -27,15 +27,24 @@ def add_months(times: pa.Array, months: pa.Array) -> pa.Array:
     Returns:
         An array of the type of `times`; null where one of both is null.
 
+    Raises:
+        pa.ArrowInvalid: one is beyond the times of nanoseconds, and of that type.
+
     Example:
         >>> add_months(pa.array([19753]).cast(pa.int32()).cast(pa.date32()), pa.array([1])).to_pylist()
         [datetime.date(2024, 2, 29)]
     """
     is_date = pa.types.is_date32(times.type)
     numbers = times.cast(pa.int32() if is_date else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
-    shifted = _shifted(numbers, months.cast(pa.int64()).fill_null(0).to_numpy(), "D" if is_date else times.type.unit)
+    unit = "D" if is_date else times.type.unit
+    days, of_day = np.divmod(numbers, _A_DAY[unit])
+    shifted = _shifted(days, months.cast(pa.int64()).fill_null(0).to_numpy())
     is_null = pc.or_(times.is_null(), months.is_null()).to_numpy(zero_copy_only=False)
-    return pa.array(shifted.astype(np.int32) if is_date else shifted, mask=is_null).cast(times.type)
+    if is_date:
+        return pa.array(shifted.astype(np.int32), mask=is_null).cast(times.type)
+    # Within the years that can be written, only nanoseconds have an end.
+    add, multiply = (pc.add_checked, pc.multiply_checked) if unit == "ns" else (pc.add, pc.multiply)
+    return add(multiply(pa.array(shifted, mask=is_null), _A_DAY[unit]), pa.array(of_day)).cast(times.type)
 
 
 def months_between(begins: Int64s, ends: Int64s) -> Int64s:
@@ -49,9 +58,9 @@ def months_between(begins: Int64s, ends: Int64s) -> Int64s:
     # Whole months between the days, from the earlier one on in both directions, as in Flink; then the time of day.
     later, earlier = np.maximum(first, last), np.minimum(first, last)
     counts = _month(later) - _month(earlier)
-    whole = counts - (_shifted(earlier, counts, "D") > later)
+    whole = counts - (_shifted(earlier, counts) > later)
     between: Int64s = np.where(first > last, -whole, whole)
-    found: Int64s = between - ((_shifted(first, between, "D") == last) & (end_of_day < begin_of_day))
+    found: Int64s = between - ((_shifted(first, between) == last) & (end_of_day < begin_of_day))
     return found
 
 
@@ -60,13 +69,13 @@ def _month(days: Int64s) -> Int64s:
     return found
 
 
-def _shifted(numbers: Int64s, months: Int64s, unit: str) -> Int64s:
-    """Times as numbers of a unit since the epoch, some months later."""
-    days, of_day = np.divmod(numbers, _A_DAY[unit])
+def _shifted(days: Int64s, months: Int64s) -> Int64s:
+    """Days since the epoch, some months later."""
     dates = days.astype("datetime64[D]")
     first = dates.astype("datetime64[M]")
     month = first + months.astype("timedelta64[M]")
     last_day = (month + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
-    shifted = np.minimum(month.astype("datetime64[D]") + (dates - first.astype("datetime64[D]")), last_day)
-    result: Int64s = shifted.astype(np.int64) * _A_DAY[unit] + of_day
-    return result
+    shifted: Int64s = np.minimum(
+        month.astype("datetime64[D]") + (dates - first.astype("datetime64[D]")), last_day
+    ).astype(np.int64)
+    return shifted

@@ -222,7 +222,9 @@ def _shifted(column: pa.Array, kind: SqlType, amounts: pa.Array, in_months: bool
     if column.type.unit == "s":
         column = column.cast(pa.timestamp("ms", column.type.tz))
     factor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    moved = pc.add(column.cast(pa.int64()), pc.multiply(amounts.cast(pa.int64()), factor))
+    # Within the years that can be written, only nanoseconds have an end.
+    add, multiply = (pc.add_checked, pc.multiply_checked) if column.type.unit == "ns" else (pc.add, pc.multiply)
+    moved = add(column.cast(pa.int64()), multiply(amounts.cast(pa.int64()), factor))
     return moved.cast(column.type).cast(target)
 
 

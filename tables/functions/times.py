@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
+_LAST: Final = (1 << 63) - 1
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _DATE: Final = re.compile(r"(\d{1,4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
 _TIME: Final = re.compile(r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?)?")
@@ -161,17 +162,40 @@ def moments(values: pa.Array, zone: str) -> pa.Array:
 
 
 def in_unit(values: pa.Array, unit: str) -> pa.Array:
-    """Timestamps, or dates, as timestamps of a unit; finer ones are cut off towards the past."""
+    """Timestamps, or dates, as timestamps of a unit; finer ones are cut off towards the past.
+
+    Raises:
+        pa.ArrowInvalid: one is beyond the times of that unit (see `held_in`).
+    """
     if pa.types.is_date(values.type):
         return values.cast(pa.timestamp(unit))
     target = pa.timestamp(unit, values.type.tz)
     step = _PER_SECOND[values.type.unit] // _PER_SECOND[unit]
     if step <= 1:
-        return values.cast(target, safe=False)
+        return values.cast(target)
     # By arithmetic: Arrow casts towards 1970.
     numbers = values.cast(pa.int64())
     cut = pa.array(numbers.fill_null(0).to_numpy() // step, mask=numbers.is_null().to_numpy(zero_copy_only=False))
     return cut.cast(target)
+
+
+def held_in(values: pa.Array, unit: str) -> pa.Array:
+    """Timestamps or dates, null where they are beyond the times of a unit: of "ns", before 1677 or behind 2262.
+
+    Example:
+        >>> held_in(pa.array([0, 120530], pa.int32()).cast(pa.date32()), "ns").to_pylist()
+        [datetime.date(1970, 1, 1), None]
+    """
+    import pyarrow.compute as pc
+
+    if pa.types.is_date32(values.type):
+        step, numbers = 86_400 * _PER_SECOND[unit], values.cast(pa.int32())
+    else:
+        step, numbers = _PER_SECOND[unit] // _PER_SECOND[values.type.unit], values.cast(pa.int64())
+    if step <= 1:
+        return values
+    most = _LAST // step
+    return pc.if_else(pc.and_(pc.greater_equal(numbers, -most), pc.less_equal(numbers, most)), values, None)
 
 
 def epoch_ms(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

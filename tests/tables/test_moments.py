@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import StreamEnvironment
+from penstock.engine.errors import JobFailedError
 from penstock.tables.functions.months import add_months, months_between
 from penstock.tables.functions.times import epoch_ms
 
@@ -91,3 +92,26 @@ def _months_back(end: dt.datetime, begin: dt.datetime) -> int:
     days = [dt.datetime.combine(time.date(), dt.time()) for time in (begin, end)]
     whole = next(n for n in itertools.count((days[1] - days[0]).days // 31) if _later(days[0], n + 1) > days[1])
     return whole + (_later(days[1], -whole) == days[0] and begin.time() < end.time())
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "CAST(DATE '2300-01-01' AS TIMESTAMP(9))",
+        "CAST(TIMESTAMP '1600-01-01 00:00:00' AS TIMESTAMP(9))",
+        "CAST(DATE '2300-01-01' AS TIMESTAMP_LTZ(9))",
+        "TIMESTAMP '2300-01-01 00:00:00' = CAST('2024-01-01 00:00:00' AS TIMESTAMP(9))",
+        "TIMESTAMPADD(YEAR, 300, CAST('2024-01-01 00:00:00' AS TIMESTAMP(9)))",
+        "TIMESTAMPADD(DAY, 100000, CAST('2024-01-01 00:00:00' AS TIMESTAMP(9)))",
+    ],
+)
+def test_times_that_nanoseconds_do_not_reach_fail_and_are_no_other_ones(expression: str) -> None:
+    with pytest.raises(JobFailedError, match="cannot be cast to TIMESTAMP|overflow"):
+        _value(expression)
+
+
+@pytest.mark.parametrize("given", ["DATE '2300-01-01'", "TIMESTAMP '1600-01-01 00:00:00'"])
+@pytest.mark.parametrize("wanted", ["TIMESTAMP(9)", "TIMESTAMP_LTZ(9)"])
+def test_a_cast_that_may_fail_gives_null_for_them(given: str, wanted: str) -> None:
+    assert _value(f"TRY_CAST({given} AS {wanted})") is None
+    assert _value(f"TRY_CAST({given} AS {wanted.replace('9', '3')})") is not None
