@@ -157,8 +157,8 @@ class Execution:
         Who ran there, and is not about to be `started`, has failed: nobody watches it any more.
         """
         # What was prepared for the others is elsewhere already.
-        known = self.processes.keys() - self._spare.keys()
-        nodes = {place: self.processes[place].node for place in places(graph) if place in known}
+        there = set(places(graph)) - self._spare.keys()
+        nodes = {place: process.node for place, process in self.processes.items() if place in there}
         if lost := await lost_nodes({node for place, node in nodes.items() if place not in self.actors}):
             self._standbys.leave(lost)
             # Calls to those of whose death nobody knows yet would have no answer before Ray knows.
@@ -168,8 +168,8 @@ class Execution:
                     error = lost_worker(self.name(place), "its node is lost")
                     self._tell(ev.TaskFailed(place, self.attempts[place], error))
                 self.discard(place)
-            await self._slots.find_others(slots, lost)
-            self._slots.move()
+            self.processes = {one: process for one, process in self.processes.items() if nodes.get(one) not in lost}
+            await self._slots.replace(slots, lost)
 
     async def prepare(self, graph: PhysicalGraph, moved: Collection[Place] = ()) -> None:
         """Make the processes that `graph` needs beside those of the graph that runs, while that keeps running.

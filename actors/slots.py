@@ -90,7 +90,7 @@ class Slots:
         kept = self.kept(bundles)
         self.shrink(kept)
         for bundle in bundles[kept:]:
-            self._slots.append(self._new(bundle, ()))
+            self._slots.append(self._new(bundle))
         try:
             await self.placed(range(kept, len(bundles)))
         except BaseException:
@@ -103,9 +103,9 @@ class Slots:
         remove_groups_soon(slot.group for slot in self._slots[kept:])
         del self._slots[kept:]
 
-    def _new(self, bundle: Mapping[str, float], avoided: Collection[str]) -> _Slot:
-        lost = {_NODE_ID: f"!in({','.join(sorted(avoided))})"} if avoided else {}
-        return _Slot(bundle, self._group([bundle], {**self._labels, **lost}))
+    def _new(self, bundle: Mapping[str, float], lost: Collection[str] = ()) -> _Slot:
+        avoiding = {_NODE_ID: f"!in({','.join(sorted(lost))})"} if lost else {}
+        return _Slot(bundle, self._group([bundle], {**self._labels, **avoiding}))
 
     def _group(self, bundles: Sequence[Mapping[str, float]], labels: Mapping[str, str]) -> PlacementGroup:
         self._made += 1
@@ -115,23 +115,38 @@ class Slots:
         group: PlacementGroup = placement_group(wanted, "PACK", name, bundle_label_selector=selector)
         return group
 
-    async def find_others(self, slots: Collection[int], avoided: Collection[str] = ()) -> None:
-        """Reserve others for these slots, on nodes that stay; those that there are remain until `move`.
-
-        Args:
-            slots: their numbers.
-            avoided: ids of nodes that are lost, which Ray may not know yet.
+    async def find_others(self, slots: Collection[int]) -> None:
+        """Reserve others for the slots of these numbers, on nodes that stay; those that are there remain until `move`.
 
         Raises:
             NoRoomError: there is no room.
         """
         self.drop_others()
-        self._others = {slot: self._new(self._slots[slot].bundle, avoided) for slot in sorted(slots)}
+        self._others = {slot: self._new(self._slots[slot].bundle) for slot in sorted(slots)}
         try:
             await self._await(list(self._others.values()))
         except BaseException:
             self.drop_others()
             raise
+
+    async def replace(self, slots: Collection[int], lost: Collection[str]) -> None:
+        """Have others for slots on nodes that are lost; the actors there must be gone.
+
+        The old ones are given back first: Ray would place them on the node that comes for a lost one, and the new ones
+        would find no room.
+
+        Args:
+            slots: their numbers.
+            lost: ids of these nodes, which Ray may take for alive yet.
+
+        Raises:
+            NoRoomError: there is no room; they wait for some.
+        """
+        self.drop_others()
+        remove_groups_soon([self._slots[slot].group for slot in slots])
+        for slot in sorted(slots):
+            self._slots[slot] = self._new(self._slots[slot].bundle, lost)
+        await self.placed(slots)
 
     def move(self) -> None:
         """Take the others that were found; what still runs in the slots that they replace is killed."""

@@ -23,7 +23,7 @@ from penstock.actors.running_task import SubtaskEvent
 from penstock.actors.subtask import Stopped
 from penstock.engine.checkpoint_config import CheckpointConfig, FailoverConfig
 from penstock.engine.config import JobConfig
-from penstock.engine.errors import ClusterError, JobError, PenstockError, RecordError, WorkerLostError
+from penstock.engine.errors import ClusterError, JobError, NoRoomError, PenstockError, RecordError, WorkerLostError
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
@@ -470,8 +470,29 @@ def test_all_that_is_on_a_lost_node_is_left_though_only_some_are_known_to_be_dea
         execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
         await execution.provide(program_of(2).physical(), [A, B])
         assert (killed, execution.actors) == ([silent], dict(zip((A, B), made, strict=True)))
-        assert slots.said == [("find_others", {0, 1}), ("move",)]
+        assert slots.said == [("replace", {0, 1}, {"lost"})]
         assert {process.node for process in execution.processes.values()} == {alive().node}
+
+    run([subtask(), subtask()], use)
+
+
+@pytest.mark.usefixtures("a_node_is_lost")
+def test_slots_that_found_no_room_in_the_place_of_lost_ones_are_waited_for_and_not_replaced_again(
+    killed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, slots = [subtask(prepare=lambda *_: alive()), subtask(prepare=lambda *_: alive())], FakeSlots()
+    slots.has_room = False
+
+    async def use(execution: Execution) -> None:
+        execution._slots = slots  # type: ignore[assignment]
+        monkeypatch.setattr(execution, "_replacement", lambda graph, place: made[place[1]])
+        execution.actors = {}
+        execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
+        with pytest.raises(NoRoomError):
+            await execution.provide(program_of(2).physical(), [A, B])
+        await execution.provide(program_of(2).physical(), [A, B])
+        assert execution.actors == dict(zip((A, B), made, strict=True))
+        assert slots.said == [("replace", {0, 1}, {"lost"})]
 
     run([subtask(), subtask()], use)
 
@@ -489,7 +510,7 @@ def test_what_was_prepared_elsewhere_for_a_subtask_of_a_lost_node_stays(
         execution.processes = {A: Process("lost", 1), B: Process("lost", 2)}
         await execution.provide(program_of(2).physical(), [A, B])
         assert (execution.actors, killed) == ({A: new, B: spare}, [])
-        assert ("find_others", {0}) in slots.said, "not the one that it has moved to"
+        assert ("replace", {0}, {"lost"}) in slots.said, "not the one that it has moved to"
 
     run([subtask(), subtask()], use)
 
@@ -547,6 +568,7 @@ class FakeSlots:
     def __init__(self) -> None:
         self.said: list[Any] = []
         self.count = 2
+        self.has_room = True
 
     def kept(self, bundles: Sequence[Any]) -> int:
         return min(self.count, len(bundles))
@@ -554,8 +576,13 @@ class FakeSlots:
     def lengthened(self, bundles: Sequence[Any], count: int) -> Sequence[Any]:
         return [*bundles, *(bundles[0] for _ in range(len(bundles), count))]
 
-    async def find_others(self, slots: set[int], avoided: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    async def find_others(self, slots: set[int]) -> None:
         self.said.append(("find_others", set(slots)))
+
+    async def replace(self, slots: set[int], lost: set[str]) -> None:
+        self.said.append(("replace", set(slots), set(lost)))
+        if not self.has_room:
+            raise NoRoomError("no room", 1)
 
     def move(self) -> None:
         self.said.append(("move",))

@@ -234,7 +234,7 @@ def test_what_was_found_and_is_not_wanted_is_given_back(cluster: Cluster) -> Non
 
 def test_a_node_that_is_lost_is_avoided_in_rays_words(cluster: Cluster) -> None:
     async def avoid(slots: Slots) -> Mapping[str, str] | None:
-        await slots.find_others({1}, {NODE, "f" * 56})
+        await slots.replace({1}, {NODE, "f" * 56})
         return cluster.groups[-1].selector
 
     selector = with_two(avoid)
@@ -242,9 +242,25 @@ def test_a_node_that_is_lost_is_avoided_in_rays_words(cluster: Cluster) -> None:
     assert not validate_label_selector(dict(selector))
 
 
+def test_slots_on_lost_nodes_are_given_back_before_others_are_asked_for_which_wait_for_room(cluster: Cluster) -> None:
+    """Else Ray places them again on the node that comes for the lost one, and the others never find room."""
+
+    async def lose(slots: Slots) -> None:
+        stays, lost = cluster.groups
+        cluster.has_room = False
+        with pytest.raises(NoRoomError, match="no room for 1 of 2 slots"):
+            await slots.replace({1}, {NODE})
+        assert lost not in cluster.groups
+        assert (slots.count, slots.strategy(0), slots.strategy(1)) == (2, stays, cluster.groups[1])
+        cluster.groups[1].has_room = True
+        await slots.placed({1})
+
+    with_two(lose)
+
+
 def test_slots_come_to_nodes_with_the_labels_that_are_wanted(cluster: Cluster) -> None:
     async def others(slots: Slots) -> None:
-        await slots.find_others({1}, {NODE})
+        await slots.replace({1}, {NODE})
         await slots.room_for([{"CPU": 1.0}] * 3)
 
     made: list[Mapping[str, str] | None] = []

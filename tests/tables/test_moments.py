@@ -106,7 +106,7 @@ def _months_back(end: dt.datetime, begin: dt.datetime) -> int:
     ],
 )
 def test_times_that_nanoseconds_do_not_reach_fail_and_are_no_other_ones(expression: str) -> None:
-    with pytest.raises(JobFailedError, match="cannot be cast to TIMESTAMP|overflow"):
+    with pytest.raises(JobFailedError, match=r"cannot be cast to TIMESTAMP|overflow"):
         _value(expression)
 
 
