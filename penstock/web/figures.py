@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, overload
 
 import numpy as np
@@ -16,13 +17,17 @@ import numpy.typing as npt
 
 from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP
 from penstock.engine.metric_types import pending_records
-from penstock.engine.metrics import SubtaskMetrics
+from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 
 _Counts: TypeAlias = "npt.NDArray[np.int64]"
 _Shares: TypeAlias = "npt.NDArray[np.float64]"
 Place: TypeAlias = "tuple[int, int]"
 _COUNTS: Final = ("rows_in", "rows_out", "bytes_out", "messages_out", "late_rows", "splits", "watermark", "behind_ms")
 _TIMES: Final = ("busy", "blocked", "idle", "garbage", "alignment_ms", "sync_ms", "start_delay_ms")
+_TIME_MEMBERS: Final = (
+    "busy_seconds", "blocked_seconds", "idle_seconds", "garbage_seconds", "alignment_ms", "sync_ms", "start_delay_ms",
+)  # fmt: skip
+"""Of `SubtaskMetrics`, in the order of `_TIMES`."""
 _RATES: Final = ("rows_in", "rows_out", "bytes_out", "busy", "blocked", "idle", "garbage")
 _WITH_RATES: Final = 3
 """So many of the counts come first and have rates."""
@@ -32,6 +37,9 @@ _ACCOUNTED: Final = 3
 """So many of the times come first, and are all the time there is."""
 _SHARES: Final = 4
 """So many of the times come first, and have shares of those."""
+_PLACE: Final = attrgetter("task", "subtask")
+_NO_OPERATORS: Final = (("", OperatorMetrics()),)
+_AT_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +125,14 @@ class Columns:
     @staticmethod
     def of(metrics: Sequence[SubtaskMetrics]) -> Columns:
         """Those of one reading, in its order."""
-        rows = [_row(one) for one in metrics]
-        counts = np.array([row[0] for row in rows], np.int64).reshape(-1, len(_COUNTS))
-        times = np.array([row[1] for row in rows], np.float64).reshape(-1, len(_TIMES))
-        # What is asked for is sums of columns, which then lie together.
-        ordered = np.asfortranarray(counts), np.asfortranarray(times)
-        return Columns([(one.task, one.subtask) for one in metrics], *ordered)
+        # What is asked for is sums of columns, which lie together so.
+        counts = np.empty((len(metrics), len(_COUNTS)), np.int64, "F")
+        times = np.empty((len(metrics), len(_TIMES)), np.float64, "F")
+        # Within a column other threads wait for the interpreter, which of a wide job would be for long.
+        for begin in range(0, len(metrics), _AT_ONCE):
+            rows = slice(begin, begin + _AT_ONCE)
+            _fill(counts[rows], times[rows], metrics[rows])
+        return Columns(list(map(_PLACE, metrics)), counts, times)
 
     def taken(self, rows: slice) -> Columns:
         """Some of the rows."""
@@ -145,24 +155,28 @@ class Columns:
         return Columns(other.places, counts, times)
 
 
-def _row(one: SubtaskMetrics) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    operators, output = one.operators, one.output
-    spent = (one.busy_seconds, one.blocked_seconds, one.idle_seconds)
-    times = (*spent, one.garbage_seconds, one.alignment_ms, one.sync_ms, one.start_delay_ms)
-    if not operators:
-        return (0, 0, output.bytes_sent, output.messages_sent, 0, one.gate.splits, MIN_TIMESTAMP, 0), times
-    first, last = operators[0][1], operators[-1][1]
-    late = first.late_rows if len(operators) == 1 else sum(counters.late_rows for _, counters in operators)
-    return (
-        first.rows_in or first.rows_out,
-        last.rows_out,
-        output.bytes_sent,
-        output.messages_sent,
-        late,
-        one.gate.splits,
-        last.watermark,
-        one.gate.behind_ms,
-    ), times
+def _fill(counts: _Counts, times: _Shares, metrics: Sequence[SubtaskMetrics]) -> None:
+    """Put the counters of subtasks into the rows for them: a pass over all for each column, which runs in C."""
+    chains = [one.operators or _NO_OPERATORS for one in metrics]
+    first, last = [chain[0][1] for chain in chains], [chain[-1][1] for chain in chains]
+    columns = (
+        (one.rows_in or one.rows_out for one in first),
+        map(attrgetter("rows_out"), last),
+        map(attrgetter("output.bytes_sent"), metrics),
+        map(attrgetter("output.messages_sent"), metrics),
+        map(_late_rows, chains),
+        map(attrgetter("gate.splits"), metrics),
+        map(attrgetter("watermark"), last),
+        map(attrgetter("gate.behind_ms"), metrics),
+    )
+    for place, column in enumerate(columns):
+        counts[:, place] = np.fromiter(column, np.int64, len(metrics))
+    for place, name in enumerate(_TIME_MEMBERS):
+        times[:, place] = np.fromiter(map(attrgetter(name), metrics), np.float64, len(metrics))
+
+
+def _late_rows(chain: Sequence[tuple[str, OperatorMetrics]]) -> int:
+    return chain[0][1].late_rows if len(chain) == 1 else sum(counters.late_rows for _, counters in chain)
 
 
 def no_rates(now: Columns) -> _Shares:

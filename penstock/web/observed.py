@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -164,7 +165,7 @@ class Observed:
             # Counters begin anew with each attempt, and do not move before it runs.
             seen.totals.clear()
         seen.attempts, seen.ran = info.attempt, info.status is JobStatus.RUNNING
-        metrics = sorted(metrics, key=lambda one: (one.task, one.subtask))
+        metrics = sorted(metrics, key=attrgetter("task", "subtask"))
         totals = Columns.of(metrics)
         seen.totals.append((now, totals))
         while len(seen.totals) > 2 and now - seen.totals[1][0] >= WINDOW_SECONDS:

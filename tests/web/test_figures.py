@@ -74,3 +74,16 @@ def test_rates_are_those_of_each_by_itself(
     assert [found[place] for place in range(len(found))] == list(found)
     assert found.each("rows_out") == [view.totals.rows_out for view in found]
     assert found.each_rate("idle") == [view.rates.idle for view in found]
+
+
+def test_counters_are_of_whole_chains_however_many_subtasks_there_are() -> None:
+    read = [
+        SubtaskMetrics(1, subtask, [("f", OperatorMetrics(subtask, 1, 2, 5)), ("g", OperatorMetrics(1, 7, 3, subtask))])
+        for subtask in range(3000)
+    ]
+    columns = Columns.of(read)
+    found = Subtasks(read, columns, rates_between(columns, columns, 1.0))
+    everyone = list(range(3000))
+    assert found.each("rows_in") == [1, *everyone[1:]]
+    assert (found.each("rows_out"), found.each("late_rows")) == ([7] * 3000, [5] * 3000)
+    assert found.each("watermark") == everyone
