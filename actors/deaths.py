@@ -68,7 +68,11 @@ def loaded_program(parts: Sequence[bytes]) -> Any:
     Ray would print it as well, with all frames.
     """
     try:
-        return cloudpickle.loads(b"".join(parts))
+        try:
+            return cloudpickle.loads(b"".join(parts))
+        except SystemExit as left:
+            # Ray would take it for the orderly end of a process that has never begun, of which nobody is told.
+            raise ImportError(f"a module ends the process that imports it: sys.exit({left.code!r})") from left
     except Exception:
         if not wants_everything():
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115  the process ends

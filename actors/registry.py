@@ -271,7 +271,10 @@ class JobControl:
             ) from error
         except WorkerLostError:
             forget(notes, manager, command)
-            raise
+            # It may have left while this was asked, some time behind the end of the job.
+            if (ended := self._ended()) is None:
+                raise
+            return EndedJob(ended)._command(method, directory)
 
     def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.

@@ -169,7 +169,7 @@ def _connect(address: str | None, detached: bool, output: Output) -> None:
         connect_if_usable(address, output.say)
         return
     try:
-        connect_to_running(address)
+        connect_to_running(address, log_to_driver=False)
     except ClusterError as error:
         raise ClusterError(f"a detached job needs a cluster that outlives this command: {error}") from error
 

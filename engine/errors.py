@@ -331,6 +331,8 @@ class UnknownStateError(StateError):
 class StateNotReadyError(StateError):
     """State of a job cannot be read now: the job starts, recovers or is rescaled, or many ask. Try again."""
 
+    remedy = "Ask again in a second or two; `penstock info JOB` says what the job is at."
+
 
 class CheckpointError(PenstockError):
     """A checkpoint or savepoint could not be made, found or read."""

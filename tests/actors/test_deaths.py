@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayActorError
 
 from penstock.actors import deaths
-from penstock.actors.deaths import cause_of_death, death, not_loaded, remark
+from penstock.actors.deaths import cause_of_death, death, loaded_program, not_loaded, remark
 from penstock.actors.tracebacks import in_a_line
 
 FIELDS = "\n\tclass_name: SubtaskActor\n\tactor_id: 9ffe24c5\n\tpid: 802\n\tnamespace: 8da36b45\n\tip: 192.0.2.2\n"
@@ -86,3 +89,16 @@ def test_behind_a_message_stands_what_is_known_and_never_how_a_call_ended() -> N
     died = RayActorError(error_msg=ActorDiedError.BASE_ERROR_MSG + FIELDS + WORKER + MEMORY)
     assert remark(died) == " (Task was killed due to the node running low on memory. Used: 31 GB)"
     assert remark(GetTimeoutError("not ready\nmore")) == " (not ready)"
+
+
+def test_a_module_that_ends_the_process_does_not_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would take the exit for an orderly one: whoever submitted the program would wait for ever."""
+
+    class Ends:
+        def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+            return sys.exit, ("no BROKERS",)
+
+    # Else nothing that this process writes is seen any more.
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
+    with pytest.raises(ImportError, match=r"ends the process that imports it: sys\.exit\('no BROKERS'\)"):
+        loaded_program([pickle.dumps(Ends())])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import ActorUnavailableError
+from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from penstock.actors import registry
-from penstock.actors.registry import answer_of, find_job, list_jobs
-from penstock.engine.errors import JobError, NoAnswerError
+from penstock.actors.registry import JobControl, answer_of, find_job, list_jobs
+from penstock.engine.errors import JobError, NoAnswerError, WorkerLostError
 from penstock.engine.job.info import JobInfo
 from penstock.engine.job.status import JobStatus
 
@@ -58,3 +58,25 @@ def test_a_manager_that_cannot_be_reached_is_told_without_words_of_grpc(monkeypa
     monkeypatch.setattr(registry, "ray", SimpleNamespace(get=get))
     with pytest.raises(NoAnswerError, match=r"takes a few seconds where the job takes checkpoints$"):
         answer_of(None, "orders")
+
+
+def test_a_command_to_a_manager_that_leaves_meanwhile_is_told_how_the_job_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get(call: object, timeout: float | None = None) -> None:
+        raise ActorDiedError()
+
+    forgotten: list[object] = []
+    monkeypatch.setattr(registry, "ray", SimpleNamespace(get=get))
+    monkeypatch.setattr(registry, "ClusterNotes", lambda: None)
+    monkeypatch.setattr(registry, "record", lambda notes, manager, command: None)
+    monkeypatch.setattr(registry, "forget", lambda notes, manager, command: forgotten.append(command))
+    monkeypatch.setattr(registry, "end_of", lambda notes, manager: job("orders", "cancelled", 5))
+    manager = SimpleNamespace(_actor_id=b"", obey=SimpleNamespace(remote=lambda command: None))
+    assert not JobControl("orders", manager).cancel()
+    with pytest.raises(JobError, match=r"job 'orders' has ended \(cancelled\): there is nothing to stop"):
+        JobControl("orders", manager).stop()
+    assert len(forgotten) == 2
+    monkeypatch.setattr(registry, "end_of", lambda notes, manager: None)
+    with pytest.raises(WorkerLostError):
+        JobControl("orders", manager).cancel()
