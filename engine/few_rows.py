@@ -123,6 +123,10 @@ class FewRows(Batch):
     def held_bytes(self) -> int:
         return len(self.rows)
 
+    @property
+    def is_compact(self) -> bool:
+        return True
+
     def slice(self, offset: int, length: int | None = None) -> FewRows:
         """A copy of `length` rows from `offset`."""
         width = self.layout.width

@@ -60,7 +60,9 @@ def event_times(values: pa.Array) -> pa.Int64Array:
     if pa.types.is_date(kind):
         return values.cast(pa.timestamp("ms")).cast(pa.int64())
     if not pa.types.is_timestamp(kind):
-        return values.cast(pa.int64())
+        return values if pa.types.is_int64(kind) else values.cast(pa.int64())
+    if kind.unit == "ms":
+        return values.view(pa.int64())
     if kind.unit in _UNITS_IN_A_MILLISECOND:
         # By arithmetic: Arrow's floor_temporal refuses times in the hour that a zone has twice in autumn.
         return pa.array(values.cast(pa.int64()).to_numpy() // _UNITS_IN_A_MILLISECOND[kind.unit])

@@ -35,6 +35,7 @@ _MANY_WORDS: Final = 100_000
 """From here on, numba hashes words in a tenth of the time: state has so many, batches have not."""
 _FEW_WORDS: Final = 32
 """Up to here they are hashed one by one sooner than numpy has begun."""
+_LONGS: Final = frozenset((pa.int64(), pa.uint64()))
 _SAMPLE_ROWS: Final = 1024
 _FEW_STRINGS: Final = 64
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -98,6 +99,17 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
         return hashes.astype(np.int32)
     # numpy divides by a constant with vector instructions, but takes remainders one by one.
     return (hashes - hashes // max_parallelism * max_parallelism).astype(np.int32)
+
+
+def few_key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.int32]:
+    """As `key_groups`, of few rows: one column of integers of 64 bits takes a third of the time."""
+    column = columns[0]
+    if len(columns) > 1 or column.type not in _LONGS or column.null_count or not len(column):
+        return key_groups(columns, max_parallelism)
+    words = memoryview(column.buffers()[1])[8 * column.offset :]
+    each = [xxhash.xxh64_intdigest(words[place : place + 8], _SEED) for place in range(0, 8 * len(column), 8)]
+    # With a sign, as `hash_columns` gives them.
+    return np.array([(one - (one >> 63 << 64)) % max_parallelism for one in each], np.int32)
 
 
 @overload

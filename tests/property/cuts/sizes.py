@@ -22,6 +22,7 @@ from penstock.engine.cells import (
     slice_tree,
     slot_accumulators,
 )
+from penstock.engine.exchange import partitioners
 from penstock.engine.operators.functions import compiled_process, compiled_reduce
 from penstock.engine.operators.joins import join_buffers, join_windows, session_rows
 from penstock.engine.operators.matching import column_finder, match_state
@@ -40,6 +41,8 @@ _BOUNDS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (key_slots, "_MIN_UNUSED", 0),
     (segment_cells, "_MIN_RELEASED", 0),
     (session_cells, "_FEW", 0),
+    (partitioners, "_FEW_ROWS", 0),
+    (partitioners, "_FEW_KEYS", 0),
     (slice_cells, "_SMALL", 0),
     (slice_tree, "_MANY_SLICES", 4),
     (slot_accumulators, "_MANY_ROWS", 2),
