@@ -97,7 +97,7 @@ def make_token() -> None:
         file = token_file()
         if file.exists():
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=file.parent, prefix=".auth_token-") as whole:
             whole.write(secrets.token_hex(32))
             whole.flush()

@@ -272,9 +272,9 @@ class JobControl:
         except WorkerLostError:
             forget(notes, manager, command)
             # It may have left while this was asked, some time behind the end of the job.
-            if (ended := self._ended()) is None:
+            if method not in ("cancel", "suspend") or self._ended() is None:
                 raise
-            return EndedJob(ended)._command(method, directory)
+            return False
 
     def rescale(self, parallelism: ParallelismRequest, tell: Callable[[str], None] | None = None) -> float:
         """Resume at another parallelism, behind a checkpoint taken now; the seconds that the job stood still.

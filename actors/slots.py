@@ -143,10 +143,19 @@ class Slots:
             NoRoomError: there is no room; they wait for some.
         """
         self.drop_others()
+        self._renew(slots, lost)
+        try:
+            await self.placed(slots)
+        except NoRoomError:
+            # By now Ray knows which of these nodes are dead. One that only seemed so may have the room.
+            states = await asyncio.to_thread(_states)
+            self._renew([slot for slot in slots if states.get(self._slots[slot].group.id.hex()) != "CREATED"])
+            raise
+
+    def _renew(self, slots: Collection[int], lost: Collection[str] = ()) -> None:
         remove_groups_soon([self._slots[slot].group for slot in slots])
         for slot in sorted(slots):
             self._slots[slot] = self._new(self._slots[slot].bundle, lost)
-        await self.placed(slots)
 
     def move(self) -> None:
         """Take the others that were found; what still runs in the slots that they replace is killed."""
@@ -263,6 +272,11 @@ def remove_slots(job_id: str) -> None:
 
 def _prefix(job_id: str) -> str:
     return f"penstock:{job_id}:"
+
+
+def _states() -> Mapping[str, str]:
+    """By the id of each placement group."""
+    return {group_id: group["state"] for group_id, group in placement_group_table().items()}
 
 
 def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:

@@ -47,7 +47,7 @@ def as_signalled() -> Iterator[None]:
     if _is_of_ray(handler) or (handler == signal.SIG_DFL and is_embedded()):
         handler = ProcessEnd(_end_with_cluster).receive
     # Another thread's cluster has put a handler of C++ before it, which aborts, and of which Python does not know.
-    if handler is not None:
+    if handler not in (None, signal.SIG_DFL):
         signal.signal(signal.SIGTERM, handler)
 
 

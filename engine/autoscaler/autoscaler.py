@@ -106,7 +106,8 @@ class Autoscaler:
         first, last = window
         figures = self._with_ceilings(evaluate(first, last, self._config), last.at)
         self._lag = figures.lag_seconds
-        self._advice = self._within_room(self._with_ties(self._advised(figures, first.at, last)))
+        wanted = self._with_ties(self._advised(figures, first.at, last))
+        self._advice = self._within_quota(self._within_room(wanted), last.slot_cpus)
         changes = [one for one in self._advice if one.change]
         if not changes:
             waiting = self._waiting(last.at)
@@ -274,7 +275,19 @@ class Autoscaler:
         room, self._room = self._room, None
         if room is None:
             return advised
-        return [one if one.wanted <= room else _shortened(one, room) for one in advised]
+        why = "once there is room for so many slots"
+        return [one if one.wanted <= room else _shortened(one, room, why) for one in advised]
+
+    def _within_quota(self, advised: Sequence[Advice], slot_cpus: float) -> Sequence[Advice]:
+        """The advice, but for slots that the quota does not allow; a job that has more of them keeps these."""
+        quota = self._config.quota_cpu
+        if quota is None or slot_cpus <= 0:
+            return advised
+        within = []
+        for one in advised:
+            most = max(one.figures.task.parallelism, math.floor(round(quota / slot_cpus, 6)))
+            within.append(one if one.wanted <= most else _shortened(one, most, f"over the quota of {quota:g} CPUs"))
+        return within
 
     def _with_ties(self, advised: Sequence[Advice]) -> Sequence[Advice]:
         """Tasks that must have one parallelism get the highest that is wanted for any of them and that all can have.
@@ -328,13 +341,7 @@ class Autoscaler:
     def _against(self, reading: JobReading) -> str:
         """What forbids any change now; empty: nothing."""
         period = next((one for one in self._config.excluded_periods if one.holds(reading.at_ms)), None)
-        if period is not None:
-            return f"it is the excluded period {period.text}"
-        slots, now = max(one.wanted for one in self._advice), max(task.parallelism for task in reading.tasks)
-        quota = self._config.quota_cpu
-        if quota is not None and slots > now and slots * reading.slot_cpus > quota:
-            return f"{slots} slots would reserve {slots * reading.slot_cpus:g} CPUs, over the quota of {quota:g}"
-        return ""
+        return "" if period is None else f"it is the excluded period {period.text}"
 
     def _note(self, record: ScalingRecord) -> None:
         """Keep a decision that changes nothing; held back for the same reason, it takes the place of the last."""
@@ -361,10 +368,8 @@ def _without_use(advised: Sequence[Advice]) -> Sequence[Advice]:
     return held[::-1]
 
 
-def _shortened(advice: Advice, room: int) -> Advice:
-    return replace(
-        advice, wanted=room, reason=f"{_renamed(advice, room)} ({advice.wanted} once there is room for so many slots)"
-    )
+def _shortened(advice: Advice, most: int, why: str) -> Advice:
+    return replace(advice, wanted=most, reason=f"{_renamed(advice, most)} ({advice.wanted} {why})")
 
 
 def _kept(advice: Advice, why: str) -> Advice:

@@ -107,7 +107,8 @@ def evaluate(first: JobReading, last: JobReading, config: AutoscalerConfig) -> J
             pending, waited = task.pending or 0.0, before[task.id].pending
             # A source that has only begun to say how much waits has not got all that in the window.
             growth = 0.0 if task.pending is None or waited is None else (pending - waited) / seconds
-            lag = pending / rate if rate > 0 else 0.0
+            # One that was held up all the time has read nothing, and is no less behind for it.
+            lag = pending / max(rate, 1 / seconds) if rate > 0 or blocked > 0 else 0.0
             lags.append(lag)
             target, catch_up = max(0.0, rate + growth), pending / (config.catch_up_duration_ms / 1000)
             true_rate = _of_source(rate, busy, blocked, lag, config)

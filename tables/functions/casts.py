@@ -296,7 +296,12 @@ def _held(values: pa.Array, wanted: SqlType, safe: bool) -> pa.Array:
     held = held_in(values, arrow_type(wanted).unit)
     if not safe and held.null_count > values.null_count:
         beyond = values.filter(pc.and_(held.is_null(), values.is_valid()))[0]
-        raise CastError(f"{beyond} cannot be cast to {wanted}, which holds the years from 1678 to 2261")
+        try:
+            shown = str(beyond)
+        except (OverflowError, ValueError):
+            # Of a year that Python has not.
+            shown = f"{beyond.value} {beyond.type}"
+        raise CastError(f"{shown} cannot be cast to {wanted}, which holds the years from 1678 to 2261")
     return held
 
 

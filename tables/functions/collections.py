@@ -282,7 +282,7 @@ _BY_VALUES: Final = (
     ScalarFunction(
         *("ELEMENT_AT", (s.ANY, s.ANY), _element_type, _element),
         nullable=True,
-        fallible_of=frozenset({Kind.VARIANT}),
+        fallible_of=lambda given, literal: given[0].kind is Kind.VARIANT,
         coerce=_with_index,
     ),
     ScalarFunction("CARDINALITY", (s.MEMBERS,), always(t.INT), _cardinality),

@@ -28,7 +28,7 @@ def add_months(times: pa.Array, months: pa.Array) -> pa.Array:
         An array of the type of `times`; null where one of both is null.
 
     Raises:
-        pa.ArrowInvalid: one is beyond the times of nanoseconds, and of that type.
+        pa.ArrowInvalid: one is beyond the times of that type's unit.
 
     Example:
         >>> add_months(pa.array([19753]).cast(pa.int32()).cast(pa.date32()), pa.array([1])).to_pylist()
@@ -42,9 +42,10 @@ def add_months(times: pa.Array, months: pa.Array) -> pa.Array:
     is_null = pc.or_(times.is_null(), months.is_null()).to_numpy(zero_copy_only=False)
     if is_date:
         return pa.array(shifted.astype(np.int32), mask=is_null).cast(times.type)
-    # Within the years that can be written, only nanoseconds have an end.
-    add, multiply = (pc.add_checked, pc.multiply_checked) if unit == "ns" else (pc.add, pc.multiply)
-    return add(multiply(pa.array(shifted, mask=is_null), _A_DAY[unit]), pa.array(of_day)).cast(times.type)
+    # Towards 1970 first: the first day of nanoseconds is not a whole one.
+    is_early = shifted < 0
+    whole = pc.multiply_checked(pa.array(shifted + is_early, mask=is_null), _A_DAY[unit])
+    return pc.add_checked(whole, pa.array(of_day - is_early * _A_DAY[unit])).cast(times.type)
 
 
 def months_between(begins: Int64s, ends: Int64s) -> Int64s:

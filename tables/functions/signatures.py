@@ -196,7 +196,8 @@ class ScalarFunction:
         deterministic: whether equal arguments always give equal results.
         fallible: whether a row may have no result whatever the literals, see `may_fail`: computed only where it is
             needed.
-        fallible_of: the kinds of a first argument for which that is so, where it is of some alone.
+        fallible_of: for which arguments that is so, where it is of some alone: takes their types, and which are
+            literals.
         coerce: of the types of arguments that fit by themselves, those that they are cast to so that they fit each
             other; raises `MisfitError`.
         units: the units of time that it takes, by the kind of its last argument that is a time or an interval.
@@ -214,7 +215,7 @@ class ScalarFunction:
     keeps_null: bool = False
     deterministic: bool = True
     fallible: bool = False
-    fallible_of: frozenset[Kind] = frozenset()
+    fallible_of: Callable[[Sequence[SqlType], Sequence[bool]], bool] | None = None
     coerce: Coerce | None = None
     units: Mapping[Kind, frozenset[str]] | None = None
     check: Check | None = None
@@ -225,8 +226,8 @@ class ScalarFunction:
 
     def may_fail(self, given: Sequence[SqlType], literal: Sequence[bool]) -> bool:
         """Whether a row may have no result, which fails the job, by the arguments' types and which are literals."""
-        is_of_kind = bool(given) and given[0].kind in self.fallible_of
-        return self.fallible or is_of_kind or (self.check is not None and not all(literal[1:]))
+        is_of_these = self.fallible_of is not None and self.fallible_of(given, literal)
+        return self.fallible or is_of_these or (self.check is not None and not all(literal[1:]))
 
     @property
     def fewest(self) -> int:

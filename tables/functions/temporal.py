@@ -222,9 +222,7 @@ def _shifted(column: pa.Array, kind: SqlType, amounts: pa.Array, in_months: bool
     if column.type.unit == "s":
         column = column.cast(pa.timestamp("ms", column.type.tz))
     factor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
-    # Within the years that can be written, only nanoseconds have an end.
-    add, multiply = (pc.add_checked, pc.multiply_checked) if column.type.unit == "ns" else (pc.add, pc.multiply)
-    moved = add(column.cast(pa.int64()), multiply(amounts.cast(pa.int64()), factor))
+    moved = pc.add_checked(column.cast(pa.int64()), pc.multiply_checked(amounts.cast(pa.int64()), factor))
     return moved.cast(column.type).cast(target)
 
 
@@ -234,6 +232,11 @@ def _shifted_time(column: pa.Array, amounts: pa.Array, target: pa.DataType) -> p
     nulls = moved.is_null().to_numpy(zero_copy_only=False)
     wrapped = np.mod(moved.fill_null(0).to_numpy(), 86_400_000).astype(np.int32)
     return pa.array(wrapped, mask=nulls).cast(pa.time32("ms")).cast(target)
+
+
+def _leaves_its_unit(given: Sequence[SqlType], literal: Sequence[bool]) -> bool:
+    """Whether what an interval leads to may be none of the times of the type: of nanoseconds, or by any interval."""
+    return given[0].kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) and (given[0].precision > 6 or not literal[1])
 
 
 def _plus_interval(sign: int) -> s.Evaluate:
@@ -519,8 +522,10 @@ FUNCTIONS: Final = (
     ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_floored), units=_ROUNDED),
     ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_ceiled), units=_ROUNDED),
     ScalarFunction("WITHOUT_ZONE", (s.LTZ,), always(t.timestamp(3)), _without_zone),
-    ScalarFunction("PLUS_INTERVAL", (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(1)),
-    ScalarFunction("MINUS_INTERVAL", (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(-1)),
+    *(
+        ScalarFunction(name, (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(sign), fallible_of=_leaves_its_unit)
+        for name, sign in (("PLUS_INTERVAL", 1), ("MINUS_INTERVAL", -1))
+    ),
     ScalarFunction("ADD_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.add)),
     ScalarFunction("SUBTRACT_INTERVALS", (s.INTERVAL, s.INTERVAL), s.like_first, _intervals(pc.subtract)),
     ScalarFunction("MULTIPLY_INTERVAL", (s.INTERVAL, s.NUMBER), s.like_first, _multiplied),

@@ -154,7 +154,7 @@ def test_rows_go_from_process_to_process_through_sockets_of_which_nothing_is_lef
 
 def sockets() -> set[str]:
     """The connections to subtasks of this cluster, as the kernel has them; other clusters may be there, too."""
-    listening = {f"@penstock-{actor}" for actor in ray._private.state.actors()}
+    listening = {f"@penstock-{actor}{kind}" for actor in ray._private.state.actors() for kind in ("", "-sparse")}
     lines = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
     return {line[6] for line in lines if line[-1] in listening and line[5] == "03"}
 

@@ -103,11 +103,23 @@ def _months_back(end: dt.datetime, begin: dt.datetime) -> int:
         "TIMESTAMP '2300-01-01 00:00:00' = CAST('2024-01-01 00:00:00' AS TIMESTAMP(9))",
         "TIMESTAMPADD(YEAR, 300, CAST('2024-01-01 00:00:00' AS TIMESTAMP(9)))",
         "TIMESTAMPADD(DAY, 100000, CAST('2024-01-01 00:00:00' AS TIMESTAMP(9)))",
+        "TIMESTAMPADD(DAY, 213503982, CAST('1970-01-01 00:00:00' AS TIMESTAMP(6)))",
+        "CAST(CAST('2262-04-11 23:47:16' AS TIMESTAMP(6)) AS TIMESTAMP_LTZ(9))",
+        "CAST(TIMESTAMPADD(YEAR, 9000, TIMESTAMP '9999-01-01 00:00:00') AS TIMESTAMP(9))",
+        "CAST('2024-01-01 00:00:00' AS TIMESTAMP(9)) + INTERVAL '300' YEAR(3)",
     ],
 )
 def test_times_that_nanoseconds_do_not_reach_fail_and_are_no_other_ones(expression: str) -> None:
     with pytest.raises(JobFailedError, match=r"cannot be cast to TIMESTAMP|overflow"):
         _value(expression)
+
+
+def test_only_rows_that_need_them_fail() -> None:
+    time = "CAST('2024-01-01 00:00:00' AS TIMESTAMP(9))"
+    assert (
+        _value(f"CASE WHEN {time} < DATE '2000-01-01' THEN {time} + INTERVAL '300' YEAR(3) ELSE {time} END") is not None
+    )
+    assert _value("CAST(CAST('1677-09-21 12:00:00' AS TIMESTAMP(9)) + INTERVAL '0' MONTH AS DATE)").year == 1677
 
 
 @pytest.mark.parametrize("given", ["DATE '2300-01-01'", "TIMESTAMP '1600-01-01 00:00:00'"])

@@ -43,6 +43,12 @@ def test_lines_go_through_their_values_and_end_where_none_is_known(charts: Any) 
     assert charts.locator(".time").all_text_contents() == ["22:13:30", "22:13:45", "22:14:00", "22:14:15"]
 
 
+def test_what_stands_at_an_axis_is_what_is_there(page: Any, charts: Any) -> None:
+    charts.locator(".value").first.wait_for()
+    labels = page.locator("figure", has_text="Backpressured").locator(".value").all_text_contents()
+    assert labels == ["0 %", "1 %"]
+
+
 def test_below_a_chart_stands_what_it_shows_where_somebody_points(charts: Any) -> None:
     below = charts.locator("figcaption")
     assert re.search("22:14:20 UTC.*200/s", below.inner_text(), re.DOTALL)

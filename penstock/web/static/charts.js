@@ -11,11 +11,12 @@ const MOST_TIMES = 4, MOST_VALUES = 5; // at the axes
 // Civil time (s) as the tables have it, and not as the browser's own time zone would.
 const clock = (at) => time(at * 1000).slice(11);
 
-// From where to where values go, zero with them, and what stands at their axis: multiples of 1, 2 or 5 times a power of ten.
-function valueAxis(lines) {
+// From where to where values go, zero with them, and what stands at their axis: multiples of 1, 2 or 5 times a power of ten,
+// no closer than their unit can tell apart.
+function valueAxis(lines, closest) {
   let low = 0, high = 0;
   for (const one of lines) for (const value of one.values) { if (value < low) low = value; else if (value > high) high = value; }
-  const least = (high - low || 1) / MOST_VALUES, ten = 10 ** Math.floor(Math.log10(least)), step = ten * [1, 2, 5, 10].find((by) => by * ten >= least);
+  const least = Math.max((high - low || 1) / MOST_VALUES, closest), ten = 10 ** Math.floor(Math.log10(least)), step = ten * [1, 2, 5, 10].find((by) => by * ten >= least);
   const first = Math.floor(low / step), last = Math.max(first + 1, Math.ceil(high / step));
   return { low: first * step, high: last * step, ticks: Array.from({ length: last - first + 1 }, (_, at) => (first + at) * step) };
 }
@@ -46,14 +47,15 @@ function area(upper, lower, across, up) {
 
 // Of the lines, the places of two may be given that all else is between. What lines show now, or where somebody points, stands below, and
 // each can be left out there.
-function Chart({ title, lines, times, unit, band }) {
+function Chart({ title, lines, times, unit, band, closest = 0.1 }) {
   const [at, setAt] = useState(null), [out, setOut] = useState([]);
-  const shown = lines.filter((one) => !out.includes(one.key)), values = valueAxis(shown), ages = timeAxis(times);
+  const shown = lines.filter((one) => !out.includes(one.key)), values = valueAxis(shown, closest), ages = timeAxis(times);
   const across = times.map((one) => Math.round(WIDE * along(ages, one))), up = (value) => (HIGH * (1 - along(values, value))).toFixed(1);
   const point = ({ currentTarget, clientX }) => {
     const { left, width } = currentTarget.getBoundingClientRect(), x = (WIDE * (clientX - left)) / width;
     setAt(across.reduce((best, one, place) => (Math.abs(one - x) < Math.abs(across[best] - x) ? place : best), 0));
   };
+  const isBand = band && band.every((one) => shown.includes(lines[one]));
   const last = times.length - 1, place = Math.min(at ?? last, last), told = (one, place) => `${one.values[place] == null ? "–" : unit(one.values[place])}`;
   const toggle = (key) => setOut(out.includes(key) ? out.filter((one) => one !== key) : [...out, key]);
   const colour = (one) => (one.faint ? "var(--dim)" : COLOURS[lines.indexOf(one) % COLOURS.length]);
@@ -61,7 +63,7 @@ function Chart({ title, lines, times, unit, band }) {
     <div class="plot" role="img" aria-label=${`${title}; now ${lines.map((one) => `${one.name}: ${told(one, last)}`).join("; ")}`} onPointerMove=${point} onPointerLeave=${() => setAt(null)}>
       <svg viewBox=${`0 0 ${WIDE} ${HIGH}`} preserveAspectRatio="none" aria-hidden="true">
         <path class="grid" d=${values.ticks.map((one) => `M0,${up(one)}H${WIDE}`).join("") + ages.ticks.map((one) => `M${WIDE * along(ages, one)},0V${HIGH}`).join("")} />
-        ${band && html`<path class="band" d=${area(lines[band[0]].values, lines[band[1]].values, across, up)} />`}
+        ${isBand && html`<path class="band" d=${area(lines[band[0]].values, lines[band[1]].values, across, up)} />`}
         ${shown.map((one) => html`<path key=${one.key} class="line" d=${path(one.values, across, up)} stroke=${colour(one)} stroke-width=${one.faint ? 0.6 : 1.6} />`)}
         ${at != null && html`<path class="at" d=${`M${across[place]},0V${HIGH}`} />`}
       </svg>
@@ -85,8 +87,8 @@ export function Charts({ job, tasks, tick }) {
     <div class="charts">
       <${Chart} title="Rows in" lines=${lines("rows_in")} times=${times} unit=${rate} />
       <${Chart} title="Rows out" lines=${lines("rows_out")} times=${times} unit=${rate} />
-      <${Chart} title="Busy" lines=${lines("busy", 100)} times=${times} unit=${percent} />
-      <${Chart} title="Backpressured" lines=${lines("blocked", 100)} times=${times} unit=${percent} />
+      <${Chart} title="Busy" lines=${lines("busy", 100)} times=${times} unit=${percent} closest=${1} />
+      <${Chart} title="Backpressured" lines=${lines("blocked", 100)} times=${times} unit=${percent} closest=${1} />
       ${behind.some((one) => one.values.some((value) => value != null)) && html`<${Chart} title="Watermark behind the clock" lines=${behind} times=${times} unit=${lag} />`}
     </div>`;
 }

@@ -212,10 +212,13 @@ def test_nothing_is_changed_in_an_excluded_period() -> None:
     assert workload.rescales
 
 
-def test_the_quota_of_cpus_is_kept() -> None:
+def test_what_the_quota_of_cpus_allows_is_taken_and_the_rest_is_said() -> None:
     workload = job(steady(3500), quota_cpu=3).run(600)
-    assert workload.rescales == []
-    assert "over the quota of 3" in info(workload).history[-1].message
+    assert workload.parallelisms == [1, 3, 1]
+    assert len(workload.rescales) == 1
+    (first,) = info(workload).history
+    assert first.reasons[0].endswith(", target 1 -> 3 (6 over the quota of 3 CPUs)")
+    assert info(workload).tasks[1].reason.endswith("over the quota of 3 CPUs)")
 
 
 def test_bounds_of_the_parallelism_are_kept() -> None:

@@ -57,6 +57,20 @@ def test_a_backlog_that_was_not_known_before_has_not_grown_since() -> None:
     assert evaluate(nothing, later, config).tasks[0].target_rate == 50.0
 
 
+def test_a_source_that_is_held_up_all_the_time_is_behind_though_it_reads_nothing() -> None:
+    config, now = AutoscalerConfig(), reading()
+    (first, *others), spent = now.tasks, now.tasks[0].subtasks[0]
+
+    def lag(**more: float) -> float:
+        later = replace(first, subtasks=(replace(spent, **more),))
+        return evaluate(now, replace(now, at=now.at + 10, tasks=(later, *others)), config).lag_seconds
+
+    assert lag(rows_in=spent.rows_in + 50, idle=spent.idle + 10) == 100.0
+    assert lag(blocked=spent.blocked + 10) == 5000.0
+    # Some count what is no row, such as Kafka's marks of transactions, when all is read.
+    assert lag(idle=spent.idle + 10) == 0.0
+
+
 def test_tasks_have_their_inputs_their_ties_and_what_they_can_have() -> None:
     tasks = {task.name: task for task in reading().tasks}
     clean, count = tasks["clean"], tasks["count"]
