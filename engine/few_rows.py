@@ -21,6 +21,8 @@ _WORD: Final = 8
 _TIME: Final = pa.int64()
 _KEPT: Final = 64
 """So many layouts are known at once."""
+_SHARED_ROWS: Final = 64
+"""Columns of no more rows are parts of one buffer."""
 _EXTENSION: Final = b"ARROW:extension:name"
 
 
@@ -140,10 +142,16 @@ class FewRows(Batch):
 def _as_columns(layout: RowLayout, rows: bytes, count: int) -> Batch:
     # One row is a column of each value already.
     words = rows if count == 1 else np.frombuffer(rows, np.int64).reshape(count, layout.width // _WORD).T.copy()
-    parts, nulls, make = [None, pa.py_buffer(words)], pa.nulls(count), pa.Array.from_buffers
-    arrays = [nulls if kind is None else make(kind[0], count, parts, 0, kind[1] * count) for kind in layout.kinds]
-    last = (layout.width // _WORD - 1) * count
-    timestamps = make(_TIME, count, parts, 0, last) if layout.timed else None
+    buffer, last, nulls, make = pa.py_buffer(words), layout.width // _WORD - 1, pa.nulls(count), pa.Array.from_buffers
+    parts, step = [[None, buffer]] * (last + 1), count
+    if count > _SHARED_ROWS:
+        # Where they are pickled, all of its buffer goes with each column.
+        size, step = _WORD * count, 0
+        parts = [[None, buffer.slice(place * size, size)] for place in range(last + 1)]
+    arrays = [
+        nulls if kind is None else make(kind[0], count, parts[kind[1]], 0, kind[1] * step) for kind in layout.kinds
+    ]
+    timestamps = make(_TIME, count, parts[last], 0, last * step) if layout.timed else None
     return Batch(pa.RecordBatch.from_arrays(arrays, schema=layout.schema), timestamps, None, layout.partials)
 
 

@@ -250,9 +250,9 @@ class HashChanges:
 
 def _parts(batch: Batch, targets: _Int32s, channels: int, write: FewRowsWriter) -> Iterator[tuple[int, Batch]]:
     """The channels that get rows, with these: copies, as slices would drag the whole batch through the wire."""
-    if batch.num_rows == 1:
+    if targets.size == 1:
         yield int(targets[0]), write(batch, _FIRST) or (batch if batch.is_compact else batch.take(_places(_FIRST)))
-    elif batch.num_rows < _FEW_ROWS:
+    elif 0 < targets.size < _FEW_ROWS:
         yield from _few_parts(write, batch, targets.tolist())
     else:
         for channel, rows in enumerate(_rows_by_channel(targets.astype(np.int16), channels)):

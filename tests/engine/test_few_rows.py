@@ -132,3 +132,11 @@ def test_rows_and_columns_are_joined_as_columns() -> None:
 def test_rows_of_other_columns_are_not_joined_as_bytes() -> None:
     with pytest.raises(RecordError, match="column 'n' is int64 in some batches and double in others"):
         joined([few(PLAIN), few(Batch(pa.record_batch({"n": [1.5]})))])
+
+
+def test_many_rows_joined_are_no_more_bytes_when_they_are_pickled_as_columns() -> None:
+    columns = {f"c{place}": list(range(50)) for place in range(10)}
+    part = few(Batch(pa.record_batch(columns), pa.array(range(50), pa.int64())))
+    rows = joined([part] * 20)
+    assert isinstance(rows, FewRows)
+    assert len(pickle.dumps(rows, 5)) < 1.1 * len(rows.rows)
