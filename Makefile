@@ -32,15 +32,15 @@ demo: $(DEMO_STAMP) ## run the flight delays example
 demo-chaos: $(DEMO_STAMP) ## run it twice, the second time while its processes are killed
 	@$(BIN)/python examples/flight_delays.py --chaos $(ARGS)
 
-# How the three processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are
+# How the four processes share the tests: tests/conftest.py. Ray gives its workers little of a busy machine (they are
 # at nice 15), so that all are at 19: else jobs starve beside the other processes.
 test: $(STAMP) ## run the tests
 	@penstock/testing/services/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 3 --max-worker-restart 0 --no-loadscope-reorder $(ARGS)
+	@nice -n 19 $(BIN)/python -m pytest -n 4 --max-worker-restart 0 --no-loadscope-reorder $(ARGS)
 
 test-all: $(STAMP) ## run those, too, that only repeat at length what others show
 	@penstock/testing/services/install-services --check
-	@nice -n 19 $(BIN)/python -m pytest -n 3 --max-worker-restart 0 --no-loadscope-reorder -m "long or not long" \
+	@nice -n 19 $(BIN)/python -m pytest -n 4 --max-worker-restart 0 --no-loadscope-reorder -m "long or not long" \
 		--hypothesis-profile=long $(ARGS)
 
 # What types cannot tell of the oldest Python that is supported (the gate's may be newer).

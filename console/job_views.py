@@ -66,8 +66,12 @@ def _has_failed(restart: RestartInfo) -> bool:
 
 
 def _stopped(info: JobInfo) -> str | None:
-    """How the job was ended with a savepoint: as in Flink, one that was stopped or drained has finished."""
-    if info.status is not JobStatus.FINISHED or info.checkpoints is None:
+    """What the job left to resume from: as in Flink, one that was stopped or drained has finished."""
+    if info.checkpoints is None:
+        return None
+    if info.status is JobStatus.CANCELLED and info.checkpoints.latest_url is not None:
+        return f"suspended behind {info.checkpoints.latest_url}; resume with --resume"
+    if info.status is not JobStatus.FINISHED:
         return None
     stops = (one.url for one in info.checkpoints.history if one.kind is SnapshotKind.SUSPEND and one.reason is None)
     savepoint = next(stops, None)

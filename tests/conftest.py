@@ -130,7 +130,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _load_part(config: pytest.Config) -> None:
-    """Load a third of the test files in each of three processes, each another.
+    """Load a part of the test files in each process, each another.
 
     Each collects all files, in the same order and at the same time: in a new checkout each would compile all of them.
     So it finds most of them compiled by the others. What cannot be loaded, the collection tells.
@@ -164,10 +164,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each of the three processes of `make test` begins with a large share of the tests.
+    """Each of the four processes of `make test` begins with a large share of the tests.
 
-    Three, on the two cores that are thought of: each of them waits for a third of its time, for servers, for processes
-    that start, for heartbeats. Two shares need Ray, and run on a cluster each; a third needs Kafka. All that is not in
+    Four, on the two cores that are thought of: with three, a quarter of these waits, for servers, for processes that
+    start, for heartbeats. Two shares need Ray, and run on a cluster each; a third needs Kafka. All that is not in
     a share goes file by file to the process that is free.
 
     By names, since the process that shares out has nothing else; `--dist loadgroup` does not know pytest 9.2.
