@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -51,11 +52,20 @@ def program(windows: WindowAssigner, lateness: int, general: bool) -> Program:
     return make
 
 
+class Emitted(NamedTuple):
+    """A row, as text, and of which window it is."""
+
+    text: str
+    key: str
+    begin: datetime
+    end: datetime
+
+
 @dataclass
 class Seen:
     """What came of each step, in no order, and how many rows were late."""
 
-    emitted: list[list[str]] = field(default_factory=list)
+    emitted: list[list[Emitted]] = field(default_factory=list)
     late: list[list[str]] = field(default_factory=list)
     late_rows: int = 0
 
@@ -79,11 +89,12 @@ def run(make: Program, steps: list[Step], batch_rows: int, *, general: bool, key
     return seen
 
 
-def _emitted(rows: list[Row], batch_rows: int) -> list[str]:
+def _emitted(rows: list[Row], batch_rows: int) -> list[Emitted]:
     """The rows; of whole batches only the last update of each window."""
     if batch_rows > 1:
         rows = list({(row.get("k"), row["window_start"], row["window_end"]): row for row in rows}.values())
-    return sorted(repr(_rounded(row)) for row in rows)
+    told = (Emitted(repr(_rounded(row)), row.get("k", ""), row["window_start"], row["window_end"]) for row in rows)
+    return sorted(told)
 
 
 def _rounded(row: Row) -> Row:
@@ -96,7 +107,28 @@ def _rounded(row: Row) -> Row:
 def test_both_paths_agree(windows: str, batch_rows: int, lateness: int, steps: list[Step]) -> None:
     by_row = run(program(WINDOWS[windows], lateness, general=True), steps, batch_rows, general=True)
     by_batch = run(program(WINDOWS[windows], lateness, general=False), steps, batch_rows, general=False)
+    if windows == "session" and batch_rows > 1:
+        # A late row may give a session that another row of its batch makes longer: whole batches pass over that.
+        by_row.emitted, by_batch.emitted = _without_parts(by_row.emitted), _without_parts(by_batch.emitted)
     assert by_row == by_batch
+
+
+def test_a_late_session_that_its_batch_makes_longer_is_given_once_by_whole_batches() -> None:
+    steps: list[Step] = [([], 10, False), ([("a", -14, 0), ("a", -9, 0)], 0, False)]
+    make = program(WINDOWS["session"], 7, general=True), program(WINDOWS["session"], 7, general=False)
+    by_row, by_batch = (run(one, steps, 100, general=one is make[0]) for one in make)
+    assert (sum(map(len, by_row.emitted)), sum(map(len, by_batch.emitted))) == (2, 1)
+    assert _without_parts(by_row.emitted) == _without_parts(by_batch.emitted)
+
+
+def _without_parts(emitted: list[list[Emitted]]) -> list[list[Emitted]]:
+    """Without the sessions that are part of a longer one that comes later."""
+
+    def is_part(at: int, part: Emitted) -> bool:
+        later = (one for rows in emitted[at:] for one in rows if one.key == part.key)
+        return any(one.begin <= part.begin and part.end <= one.end and one[1:] != part[1:] for one in later)
+
+    return [[row for row in rows if not is_part(at, row)] for at, rows in enumerate(emitted)]
 
 
 @settings(max_examples=drawn(15))
