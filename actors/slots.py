@@ -148,8 +148,8 @@ class Slots:
             await self.placed(slots)
         except NoRoomError:
             # By now Ray knows which of these nodes are dead. One that only seemed so may have the room.
-            states = await asyncio.to_thread(_states)
-            self._renew([slot for slot in slots if states.get(self._slots[slot].group.id.hex()) != "CREATED"])
+            groups = await asyncio.to_thread(placement_group_table)
+            self._renew([slot for slot in slots if not _is_placed(self._slots[slot], groups)])
             raise
 
     def _renew(self, slots: Collection[int], lost: Collection[str] = ()) -> None:
@@ -212,9 +212,7 @@ class Slots:
         there: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
         groups = placement_group_table()
-        # Ray's `wait` may deny at once what has long been there.
-        states = {group_id: group["state"] for group_id, group in groups.items()}
-        missing = [slot.bundle for slot in slots if states.get(slot.group.id.hex()) != "CREATED"]
+        missing = [slot.bundle for slot in slots if not _is_placed(slot, groups)]
         if not missing:
             return None
         needed = _sum(missing)
@@ -274,9 +272,9 @@ def _prefix(job_id: str) -> str:
     return f"penstock:{job_id}:"
 
 
-def _states() -> Mapping[str, str]:
-    """By the id of each placement group."""
-    return {group_id: group["state"] for group_id, group in placement_group_table().items()}
+def _is_placed(slot: _Slot, groups: Mapping[str, Any]) -> bool:
+    """Whether a slot is on a node, by Ray's table of groups: Ray's `wait` may deny at once what has long been there."""
+    return bool(groups.get(slot.group.id.hex(), {}).get("state") == "CREATED")
 
 
 def _all_ready(groups: Sequence[PlacementGroup], deadline: float) -> bool:

@@ -70,7 +70,7 @@ def _stopped(info: JobInfo) -> str | None:
     if info.checkpoints is None:
         return None
     if info.status is JobStatus.CANCELLED and info.checkpoints.latest_url is not None:
-        return f"suspended behind {info.checkpoints.latest_url}; resume with --resume"
+        return f"left {info.checkpoints.latest_url}; resume with --resume"
     if info.status is not JobStatus.FINISHED:
         return None
     stops = (one.url for one in info.checkpoints.history if one.kind is SnapshotKind.SUSPEND and one.reason is None)

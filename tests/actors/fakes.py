@@ -10,6 +10,7 @@ from typing import Any
 from penstock import DataGenSource, Sequence, StreamEnvironment
 from penstock.engine.config import JobConfig
 from penstock.engine.connectors import Sink
+from penstock.engine.errors import NoRoomError
 from penstock.engine.graph.physical import JobProgram, Parallelism, plan
 
 
@@ -73,3 +74,44 @@ def program_of(parallelism: int = 1, sinks: Iterable[Sink] = (), **settings: Any
     for sink in sinks:
         numbers.sink_to(sink)
     return plan("numbers", env._program.graph.build(), Parallelism(parallelism, None, 1), JobConfig(**settings))
+
+
+class FakeSlots:
+    """Slots for which there is room."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.count = 2
+        self.has_room = True
+
+    def kept(self, bundles: list[Any]) -> int:
+        return min(self.count, len(bundles))
+
+    def lengthened(self, bundles: list[Any], count: int) -> list[Any]:
+        return [*bundles, *(bundles[0] for _ in range(len(bundles), count))]
+
+    async def find_others(self, slots: set[int]) -> None:
+        self.said.append(("find_others", set(slots)))
+
+    async def replace(self, slots: set[int], lost: set[str]) -> None:
+        self.said.append(("replace", set(slots), set(lost)))
+        if not self.has_room:
+            raise NoRoomError("no room", 1)
+
+    def move(self) -> None:
+        self.said.append(("move",))
+
+    async def resize(self, bundles: list[Any]) -> None:
+        self.count = len(bundles)
+
+    def shrink(self, kept: int) -> None:
+        self.count = kept
+
+    async def placed(self, slots: set[int]) -> None:
+        pass
+
+    def drop_others(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass

@@ -27,7 +27,7 @@ from penstock.engine.errors import ClusterError, JobError, NoRoomError, Penstock
 from penstock.engine.graph.physical import Parallelism, PhysicalGraph, plan
 from penstock.engine.job import events as ev
 from penstock.engine.metrics import SubtaskMetrics
-from tests.actors.fakes import FakeActor, fails, never, program_of
+from tests.actors.fakes import FakeActor, FakeSlots, fails, never, program_of
 
 A, B = (1, 0), (1, 1)
 
@@ -560,44 +560,3 @@ def test_processes_that_do_not_start_in_time_are_a_failure_that_the_restart_stra
         assert (killed, execution.actors) == ([slow], {})
 
     run([subtask()], use)
-
-
-class FakeSlots:
-    """Slots for which there is room."""
-
-    def __init__(self) -> None:
-        self.said: list[Any] = []
-        self.count = 2
-        self.has_room = True
-
-    def kept(self, bundles: Sequence[Any]) -> int:
-        return min(self.count, len(bundles))
-
-    def lengthened(self, bundles: Sequence[Any], count: int) -> Sequence[Any]:
-        return [*bundles, *(bundles[0] for _ in range(len(bundles), count))]
-
-    async def find_others(self, slots: set[int]) -> None:
-        self.said.append(("find_others", set(slots)))
-
-    async def replace(self, slots: set[int], lost: set[str]) -> None:
-        self.said.append(("replace", set(slots), set(lost)))
-        if not self.has_room:
-            raise NoRoomError("no room", 1)
-
-    def move(self) -> None:
-        self.said.append(("move",))
-
-    async def resize(self, bundles: Sequence[Any]) -> None:
-        self.count = len(bundles)
-
-    def shrink(self, kept: int) -> None:
-        self.count = kept
-
-    async def placed(self, slots: set[int]) -> None:
-        pass
-
-    def drop_others(self) -> None:
-        pass
-
-    def release(self) -> None:
-        pass

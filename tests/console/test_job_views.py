@@ -119,15 +119,15 @@ def test_a_job_that_was_stopped_says_with_which_savepoint() -> None:
         assert "stopped with" not in shown(other)
 
 
-def test_a_job_that_was_suspended_says_where_its_checkpoint_is() -> None:
+def test_a_job_that_was_ended_and_kept_its_checkpoint_says_where_it_is() -> None:
     kept = CheckpointsInfo(completed=7, latest=7, latest_url="file:///c/orders/chk-7")
     suspended = replace(RUNNING, status=JobStatus.CANCELLED, checkpoints=kept)
-    assert "\nsuspended behind file:///c/orders/chk-7; resume with --resume\n" in shown(suspended)
+    assert "\nleft file:///c/orders/chk-7; resume with --resume\n" in shown(suspended)
     for other in (
         replace(suspended, status=JobStatus.RUNNING),
         replace(suspended, checkpoints=replace(kept, latest=None, latest_url=None)),
     ):
-        assert "suspended" not in shown(other)
+        assert "resume with" not in shown(other)
 
 
 def test_what_was_counted_before_a_restart_is_said_to_be_gone() -> None:

@@ -46,7 +46,7 @@ export function Job({ id, tab, rest, tick, role, say }) {
       </div></div>
     ${asking && html`<${Ask} key=${asking.kind} title=${`${asking.name}: ${info.name}`} text=${asking.text} fields=${asking.fields} confirm=${asking.confirm} danger=${asking.danger} onDone=${(given) => act(asking, given)} />`}
     ${!view.answers && !over && html`<p class="outage" role="status">Its job manager does not answer; figures are those of ${time(view.seen_ms)}.</p>`}
-    ${info.status === "cancelled" && info.checkpoints?.latest_url && html`<p class="dim">Suspended behind <span class="mono">${info.checkpoints.latest_url}</span>: <code>penstock run --resume</code> begins from it.</p>`}
+    ${info.status === "cancelled" && info.checkpoints?.latest_url && html`<p class="dim">It has left <span class="mono">${info.checkpoints.latest_url}</span>: <code>penstock run --resume</code> begins from it.</p>`}
     ${info.error && html`<section class="card"><h2>Why it failed</h2><pre tabindex="0">${info.error}</pre></section>`}
     ${!over && html`<section class=${`card why ${view.why.kind}`} aria-label="Who is slow, and why"><p>${view.why.sentence}</p></section>`}
     <nav class="tabs" aria-label="Views of the job">${TABS.map(([name, title]) => html`<a key=${name} href=${`#/jobs/${encodeURIComponent(info.id)}/${name}`} aria-current=${(tab || "") === name ? "page" : undefined}>${title}</a>`)}</nav>
