@@ -20,6 +20,8 @@ from penstock.console.output import Output, duration_text
 from penstock.console.sql_jobs import about_jobs
 from penstock.console.sql_results import (
     ResultTable,
+    as_texts,
+    as_values,
     counted,
     paged,
     polls_of,
@@ -30,6 +32,7 @@ from penstock.console.sql_results import (
 from penstock.console.sql_shell import SqlShell, line_editing
 from penstock.engine.errors import ConfigurationError
 from penstock.environment import StreamEnvironment
+from penstock.tables.environment import TableEnvironment
 from penstock.tables.parse.statements import JobStatement
 from penstock.tables.plan.nodes import INSERT_ONLY
 from penstock.tables.plan.time_columns import is_bounded
@@ -99,7 +102,7 @@ def run_script(env: StreamEnvironment, text: str, output: Output, results: list[
         try:
             table = env.tables.run(statement, source)
             if table is not None:
-                _show(table, env.tables.option("sql-client.execution.result-mode"), output, results)
+                _show(table, env.tables, output, results)
             elif env.tables.has_inserts:
                 _insert(env, output)
         finally:
@@ -125,9 +128,10 @@ def _insert(env: StreamEnvironment, output: Output) -> None:
     output.say(f"job {job.name} {job.status().value} after {duration_text(seconds)}")
 
 
-def _show(table: Table, mode: str, output: Output, results: list[dict[str, Any]]) -> None:
+def _show(table: Table, session: TableEnvironment, output: Output, results: list[dict[str, Any]]) -> None:
+    mode, zone = session.option("sql-client.execution.result-mode"), session.zone
     columns = {name: str(kind) for name, kind in table.columns.items()}
-    polls = polls_of(table.collect())
+    polls = polls_of(table.collect(), as_values(zone) if output.as_json else as_texts(table.columns, zone))
     coming = chain.from_iterable(polls)
     if not is_bounded(table.plan) and not output.as_json:
         # They do not end, so nothing is waited for: each is shown when it comes.

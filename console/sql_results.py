@@ -16,9 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from penstock.engine.columns import rebuilt
 from penstock.engine.job.handle import CollectResult
 from penstock.engine.rows import batch_rows
+from penstock.tables.functions.casts import cast_values
+from penstock.tables.functions.signatures import SessionValues
 from penstock.tables.table import OP
+from penstock.tables.types import BYTES_KINDS, STRING, SqlType
 
 _REDRAWN_A_SECOND: Final = 4
 _TAKEN: Final = ("-U", "-D")
@@ -63,13 +67,69 @@ class ResultTable:
         return shown_rows(self._names, self.rows())
 
 
-def polls_of(result: CollectResult) -> Iterator[Iterator[dict[str, Any]]]:
+def polls_of(result: CollectResult, seen: Callable[[pa.Table], pa.Table]) -> Iterator[Iterator[dict[str, Any]]]:
     """The rows that each look at the job has found, perhaps none; it is looked at once a second at least.
 
-    Times with nanoseconds, which Python does not have, are text.
+    Args:
+        result: of a query.
+        seen: what people or programs see of rows: `as_texts` or `as_values`.
     """
     for table in result.tables():
-        yield (row for batch in _with_texts(table).to_batches() for row in batch_rows(batch))
+        yield (row for batch in seen(table).to_batches() for row in batch_rows(batch))
+
+
+def as_texts(columns: Mapping[str, SqlType], zone: str) -> Callable[[pa.Table], pa.Table]:
+    """Rows for people: as CAST to STRING has their values, and bytes as `x'6162'`, as Flink's SQL client does.
+
+    Args:
+        columns: the query's; others, such as the kind of a change, stay as they are.
+        zone: of the session, whose clocks show TIMESTAMP_LTZ.
+
+    Example:
+        >>> from penstock.tables.types import timestamp_ltz
+        >>> at = pa.table({"at": pa.array([0], pa.timestamp("ms", "UTC"))})
+        >>> as_texts({"at": timestamp_ltz(3)}, "Europe/Berlin")(at).to_pylist()
+        [{'at': '1970-01-01 01:00:00.000'}]
+    """
+    session = SessionValues(zone)
+
+    def seen(table: pa.Table) -> pa.Table:
+        shown = [_texts(table.column(name), columns.get(name), session) for name in table.column_names]
+        return pa.table(shown, table.column_names)
+
+    return seen
+
+
+def _texts(column: pa.ChunkedArray, kind: SqlType | None, session: SessionValues) -> pa.ChunkedArray:
+    if kind is None:
+        return column
+    if kind.kind in BYTES_KINDS:
+        texts = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.string())])
+    texts = [cast_values(chunk, kind, STRING, False, session) for chunk in column.chunks]
+    return pa.chunked_array(texts, pa.string())
+
+
+def as_values(zone: str) -> Callable[[pa.Table], pa.Table]:
+    """Rows for programs: moments with the offset of a zone; times with nanoseconds, which Python has not, as text.
+
+    Example:
+        >>> at = pa.table({"at": pa.array([0], pa.timestamp("ms", "UTC"))})
+        >>> str(as_values("Europe/Berlin")(at).to_pylist()[0]["at"])
+        '1970-01-01 01:00:00+01:00'
+    """
+
+    def seen(table: pa.Table) -> pa.Table:
+        zoned = pa.schema([field.with_type(_in_zone(field.type, zone)) for field in table.schema])
+        return _with_texts(table.cast(zoned))
+
+    return seen
+
+
+def _in_zone(kind: pa.DataType, zone: str) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, kind.tz and zone)
+    return rebuilt(kind, lambda inner: _in_zone(inner, zone))
 
 
 def counted(rows: int) -> str:
@@ -142,7 +202,7 @@ def shown_rows(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Table
 
 
 def shown_value(value: object) -> str:
-    """A value for a terminal."""
+    """A text for a terminal."""
     return "NULL" if value is None else str(value)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from penstock.console.jobs import find, follow_job
 from penstock.console.options import Address, Job, Json, Traceback, Url, output_of
 from penstock.engine.task.tap import LONGEST_SECONDS, MOST_ROWS, TappedRows
-from penstock.savepoints.shown import json_value, python_rows
+from penstock.savepoints.shown import json_value, python_rows, value_text
 
 
 def tail_command(
@@ -49,5 +49,9 @@ def _table(rows: pa.Table) -> Table:
     for name in rows.column_names:
         table.add_column(Text(name))
     for row in python_rows(rows):
-        table.add_row(*(Text(str(json_value(value))) for value in row.values()))
+        table.add_row(*(Text(_shown(value)) for value in row.values()))
     return table
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else value_text(value)

@@ -18,11 +18,13 @@ from penstock.savepoints.compare import compare
 from penstock.savepoints.layout import StateKind
 from penstock.savepoints.reader import SavedOperator, Savepoint, read
 from penstock.savepoints.saved_state import SavedState
-from penstock.savepoints.shown import json_value, python_rows, rendered, sized
+from penstock.savepoints.shown import json_value, python_rows, rendered, sized, value_text
 
 SAMPLE: Final = 5
 """How many rows of each sort a comparison shows of each state, unless told."""
 _CHUNK_ROWS: Final = 2**20
+_LONGEST_VALUE: Final = 80
+"""So many characters of it are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +247,11 @@ def _sample_lines(state: StateDiff) -> Iterator[str]:
 
 
 def _row_text(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r:.80}" for name, value in row.items())
+    return ", ".join(f"{name}={_cut(value_text(value))}" for name, value in row.items())
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _state_dict(state: StateDiff) -> dict[str, Any]:

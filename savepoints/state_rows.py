@@ -20,7 +20,7 @@ from penstock.engine.state.keys.groups import check_key_column
 from penstock.engine.state.snapshot import Redistribution, StateTable, keyed_table
 from penstock.engine.state.state_tables import END, MAP_KEY, START, VALUE, StateTables
 from penstock.savepoints.layout import TIME, fitted, numbers, plain_table
-from penstock.savepoints.shown import python_rows
+from penstock.savepoints.shown import python_rows, value_text
 
 _TIME: Final = "__time"
 _NUMBER: Final = "__number"
@@ -128,7 +128,7 @@ def check_unique(place: str, rows: pa.Table, identity: Sequence[str]) -> None:
 
 
 def _shown(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name.lstrip('_')}={value!r}" for name, value in row.items() if value is not None)
+    return ", ".join(f"{name.lstrip('_')}={value_text(value)}" for name, value in row.items() if value is not None)
 
 
 def _check_columns(place: str, table: pa.Table, needed: Sequence[str], optional: Sequence[str]) -> None:

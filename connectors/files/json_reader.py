@@ -30,6 +30,7 @@ from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.json.maps import MapTexts
 from penstock.connectors.json.types import from_wire, wire_type
 from penstock.connectors.records.batches import decode_whole, held_decimals
+from penstock.connectors.records.json_fields import plain_reason, refused_field
 from penstock.connectors.records.kept import with_kept
 from penstock.connectors.times import parsed
 from penstock.engine.elements import table_to_record_batch
@@ -150,7 +151,7 @@ class _Parser:
 
     def _alone(self, line: bytes, error: Exception) -> str:
         """What is wrong with a line that was parsed alone."""
-        return self._reason(line) or f"{error}; {self._columns.remedy}"
+        return self._reason(line, error) or f"{error}; {self._columns.remedy}"
 
     def _as_columns(self, wire: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [from_wire(array, field.type) for array, field in zip(wire.columns, self._columns.schema, strict=True)]
@@ -213,7 +214,7 @@ class _Parser:
             return True
         return False
 
-    def _reason(self, line: bytes) -> str | None:
+    def _reason(self, line: bytes, cause: Exception) -> str | None:
         """Why the line cannot be parsed, or None if that cannot be told."""
         try:
             value = json.loads(line)
@@ -221,25 +222,14 @@ class _Parser:
             return None
         except ValueError as error:
             return f"no valid JSON ({error})"
-        for field, wire in zip(self._columns.schema, self._wire, strict=True):
-            try:
-                maps = MapTexts(pa.schema([field]))
-                text = maps.as_entries(line.decode("utf-8")).encode("utf-8") if maps.are_there else line
-                found = parsed(partial(_parse_some, text), pa.schema([wire]), from_wire).column(0)
-                held_decimals(pa.record_batch([from_wire(found, field.type)], pa.schema([field])))
-            except _PARSE_ERRORS as error:
-                return f"field {field.name!r} ({field.type}): {_plain(error)}; {self._columns.remedy}"
+        if refused := refused_field(line, self._columns.schema, cause):
+            return f"{refused}; {self._columns.remedy}"
         if not self._columns.declared and (unknown := _unknown_field(value, self._columns.schema)):
             return (
                 f"field {unknown!r} is not in the schema inferred from the beginning of the first file; "
                 "declare `schema`, with the field to read it or without to ignore it"
             )
         return None
-
-
-def _parse_some(lines: bytes, wire: pa.Schema) -> pa.Table:
-    """Of these fields alone."""
-    return _parse(lines, pj.ParseOptions(explicit_schema=wire, unexpected_field_behavior="ignore"))
 
 
 def _whole_lines(path: str) -> Generator[bytes, None, None]:
@@ -347,7 +337,7 @@ def _infer_block(path: str, block: bytes, first_line: int) -> pa.Schema:
         _refuse_bad_line(path, block, first_line)
         raise RecordError(
             f"{path}: the types of the fields cannot be inferred from the beginning of the file "
-            f"({_plain(error)}); declare `schema`"
+            f"({plain_reason(error)}); declare `schema`"
         ) from error
     return plain_schema(widen_inferred(schema), f"files: {path}")
 
@@ -371,10 +361,6 @@ def _unknown_field(value: object, within: pa.Schema | pa.DataType, prefix: str =
     elif isinstance(value, list) and not isinstance(within, pa.Schema) and pa.types.is_list(within):
         return next((found for item in value if (found := _unknown_field(item, within.value_type, prefix))), None)
     return None
-
-
-def _plain(error: Exception) -> str:
-    return str(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")
 
 
 def _line_error(path: str, line_number: int, reason: str, line: bytes) -> BadRowError:

@@ -12,7 +12,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from penstock.connectors.json.layouts import Layouts
 from penstock.connectors.json.maps import MapTexts
@@ -24,13 +23,13 @@ from penstock.connectors.records.batches import (
     as_values,
     decode_whole,
     encode_failure,
-    error_text,
     fit_rows,
     held_decimals,
     join_values,
     utf8_reason,
 )
 from penstock.connectors.records.format import Decoded, RecordFormat
+from penstock.connectors.records.json_fields import plain_reason, read_some, refused_field
 from penstock.connectors.times import parsed, refuse_far_times
 from penstock.engine.errors import ConfigurationError
 from penstock.engine.schemas import SchemaLike, parse_schema
@@ -108,7 +107,7 @@ class JsonFormat(RecordFormat):
         # text, so that no object reaches into the next value, each value gives a row at least, and the number of rows
         # tells whether each gave one. (Its parser would crash on a text that starts with `null`.)
         joined = join_values(_objects(text), "\n")
-        rows = parsed(partial(_read, joined), self._wire, from_wire)
+        rows = parsed(partial(read_some, joined), self._wire, from_wire)
         if rows.num_rows != len(text):
             raise ValueError("more than one JSON value in a record")
         return rows
@@ -135,18 +134,8 @@ class JsonFormat(RecordFormat):
 
     def _reason(self, value: bytes, error: Exception) -> str:
         if not _in_braces(pa.array([value.decode("utf-8").strip(_WHITESPACE)], pa.large_string())):
-            return _plain(error)
-        # The error names the type where a value cannot be converted, but not the field.
-        named = sorted(zip(self._schema, self._wire, strict=True), key=lambda pair: str(pair[1].type) not in str(error))
-        for field, wire in named:
-            try:
-                maps = MapTexts(pa.schema([field]))
-                text = pa.py_buffer(maps.as_entries(value.decode("utf-8")).encode() if maps.are_there else value)
-                found = parsed(partial(_read, text), pa.schema([wire]), from_wire).column(0)
-                held_decimals(pa.record_batch([from_wire(found, field.type)], pa.schema([field])))
-            except PARSE_ERRORS as cause:
-                return f"field {field.name!r} ({field.type}): {_plain(cause)}"
-        return _plain(error)
+            return plain_reason(error)
+        return refused_field(value, self._schema, error) or plain_reason(error)
 
     def encode(self, rows: pa.RecordBatch) -> pa.LargeBinaryArray:
         rows = fit_rows(rows, self._schema, _FORM)
@@ -194,17 +183,9 @@ def _in_braces(text: pa.Array) -> bool:
     return bool(pc.all(starts).as_py() and pc.all(ends).as_py())
 
 
-def _read(text: pa.Buffer, wire: pa.Schema) -> pa.Table:
-    return pj.read_json(
-        pa.BufferReader(text),
-        read_options=pj.ReadOptions(use_threads=False, block_size=text.size + 1),
-        parse_options=pj.ParseOptions(explicit_schema=wire, unexpected_field_behavior="ignore"),
-    )
-
-
 def _check_type(field: pa.Field) -> None:
     try:
-        nothing = _read(pa.py_buffer(b'{"x":null}'), pa.schema([("x", wire_type(field.type))]))
+        nothing = read_some(pa.py_buffer(b'{"x":null}'), pa.schema([("x", wire_type(field.type))]))
         from_wire(nothing.column(0).combine_chunks(), field.type)
         if is_writable(field.type):
             return
@@ -215,7 +196,3 @@ def _check_type(field: pa.Field) -> None:
         f"{_FORM}: column {field.name!r} cannot be {field.type} ({reason}); declare another type and convert it in the "
         "program"
     )
-
-
-def _plain(error: Exception) -> str:
-    return error_text(error).removeprefix("JSON parse error: ").removesuffix(" in row 0")

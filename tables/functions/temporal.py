@@ -20,6 +20,7 @@ from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.months import Int64s, add_months, months_between
+from penstock.tables.functions.rounded_times import OF_TIMES, ceiled_to, floored_to, may_leave_its_unit
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
 from penstock.tables.functions.time_patterns import (
     format_time,
@@ -85,9 +86,6 @@ _PARTS: Final[dict[str, Callable[[pa.Array], pa.Array]]] = {
 }
 UNITS: Final = frozenset(_PARTS)
 """What EXTRACT takes."""
-_OF_TIMES: Final = frozenset({"HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND", "NANOSECOND"})
-_BY_DAYS: Final = frozenset({"WEEK", "MONTH", "YEAR"})
-"""Units of which CEIL looks at days alone."""
 _NEVER_BEGIN: Final = frozenset({"DOW", "DOY", "ISODOW", "ISOYEAR", "EPOCH"})
 """Parts of times that are no units to round to."""
 
@@ -109,11 +107,11 @@ _MS_IN_INTERVALS: Final[dict[str, Callable[[Int64s], Int64s]]] = {
     "MILLISECOND": lambda millis: millis % 1_000,
 }
 _EXTRACTED: Final = {
-    **_units(UNITS - _OF_TIMES, _OF_TIMES, UNITS),
+    **_units(UNITS - OF_TIMES, OF_TIMES, UNITS),
     Kind.INTERVAL_MONTHS: frozenset(_MONTHS_IN_INTERVALS),
     Kind.INTERVAL_MILLIS: frozenset(_MS_IN_INTERVALS),
 }
-_ROUNDED: Final = _units(UNITS - _NEVER_BEGIN, _OF_TIMES, UNITS - _NEVER_BEGIN)
+_ROUNDED: Final = _units(UNITS - _NEVER_BEGIN, OF_TIMES, UNITS - _NEVER_BEGIN)
 _COUNTED: Final = _units(frozenset((*_MS_OF, *_MONTHS_OF)), frozenset(_MS_OF), frozenset((*_MS_OF, *_MONTHS_OF)))
 """The units that EXTRACT, FLOOR and CEIL, TIMESTAMPADD and TIMESTAMPDIFF take, by the kind of time or interval."""
 
@@ -144,59 +142,6 @@ def _part_of_intervals(values: pa.Array, unit: str, kind: Kind) -> pa.Array:
 def _part(unit: str) -> s.Evaluate:
     def evaluate(call: CallValues) -> pa.Array:
         return _PARTS[unit](_local(call, 0)).cast(pa.int64())
-
-    return evaluate
-
-
-# Rounding to units
-
-
-_YEARS_OF: Final = {"DECADE": 10, "CENTURY": 100, "MILLENNIUM": 1000}
-
-
-def _floored(values: pa.Array, unit: str) -> pa.Array:
-    if unit in _YEARS_OF:
-        return _in_years(values, _YEARS_OF[unit], 0)
-    return pc.floor_temporal(values, unit=unit.lower(), **_week_starts(unit))
-
-
-def _ceiled(values: pa.Array, unit: str) -> pa.Array:
-    """The next beginning of a unit; what is one stays, but, as in Flink, for units of many years."""
-    if unit in _YEARS_OF:
-        return _in_years(values, _YEARS_OF[unit], _YEARS_OF[unit])
-    if unit in _BY_DAYS and not pa.types.is_date(values.type):
-        # To Flink the first day of one is its beginning, whatever the time.
-        values = pc.floor_temporal(values, unit="day")
-    ceiled = pc.ceil_temporal(values, unit=unit.lower(), **_week_starts(unit))
-    # Arrow moves beginnings of months and longer units on.
-    return pc.if_else(pc.equal(_floored(values, unit), values), values, ceiled) if unit in _MONTHS_OF else ceiled
-
-
-def _week_starts(unit: str) -> dict[str, bool]:
-    return {"week_starts_monday": False} if unit == "WEEK" else {}
-
-
-def _in_years(values: pa.Array, span: int, later: int) -> pa.Array:
-    """The first day of the decade, or of the century or millennium, which begin with a year 1."""
-    years = pc.year(values).fill_null(1970).to_numpy()
-    first = 0 if span == 10 else 1
-    begin = (years - first) // span * span + first + later
-    days = (begin - 1970).astype("datetime64[Y]").astype("datetime64[D]")
-    return pa.array(days, mask=values.is_null().to_numpy(zero_copy_only=False)).cast(values.type)
-
-
-def _rounded(round_to: Callable[[pa.Array, str], pa.Array]) -> s.Evaluate:
-    def evaluate(call: CallValues) -> pa.Array:
-        unit, given = str(s.constant_at(call, 1) or "DAY"), call.types[0]
-        shown = _local(call, 0)
-        rounded = round_to(shown, unit)
-        if given.kind is not Kind.TIMESTAMP_LTZ:
-            return rounded.cast(arrow_type(call.result), safe=False)
-        if unit in _OF_TIMES:
-            # Clocks may show it twice: it is the one next to the moment itself.
-            return pc.add(call.columns[0], pc.subtract(rounded, shown))
-        plain = SqlType(Kind.TIMESTAMP, precision=given.precision)
-        return cast_values(rounded, plain, call.result, False, call.session)
 
     return evaluate
 
@@ -236,7 +181,7 @@ def _shifted_time(column: pa.Array, amounts: pa.Array, target: pa.DataType) -> p
 
 def _leaves_its_unit(given: Sequence[SqlType], literal: Sequence[bool]) -> bool:
     """Whether what an interval leads to may be none of the times of the type: of nanoseconds, or by any interval."""
-    return given[0].kind in (Kind.TIMESTAMP, Kind.TIMESTAMP_LTZ) and (given[0].precision > 6 or not literal[1])
+    return given[0].kind in t.TIMESTAMPS and (given[0].precision > 6 or not literal[1])
 
 
 def _plus_interval(sign: int) -> s.Evaluate:
@@ -519,8 +464,12 @@ FUNCTIONS: Final = (
         )
     ),
     *(ScalarFunction(unit, (s.TIME_OF_DAY,), always(t.BIGINT), _part(unit)) for unit in ("HOUR", "MINUTE", "SECOND")),
-    ScalarFunction("FLOOR_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_floored), units=_ROUNDED),
-    ScalarFunction("CEIL_TO", (s.TEMPORAL, s.KEYWORD), s.like_first, _rounded(_ceiled), units=_ROUNDED),
+    *(
+        ScalarFunction(
+            *(name, (s.TEMPORAL, s.KEYWORD), s.like_first, evaluate), units=_ROUNDED, fallible_of=may_leave_its_unit
+        )
+        for name, evaluate in (("FLOOR_TO", floored_to), ("CEIL_TO", ceiled_to))
+    ),
     ScalarFunction("WITHOUT_ZONE", (s.LTZ,), always(t.timestamp(3)), _without_zone),
     *(
         ScalarFunction(name, (s.TEMPORAL, s.INTERVAL), s.like_first, _plus_interval(sign), fallible_of=_leaves_its_unit)

@@ -67,6 +67,25 @@ def test_nanoseconds_within_values_are_shown() -> None:
     assert results[0]["rows"] == [{"zoned": f"{text}+00:00", "listed": [text], "parts": {"at": text}}]
 
 
+def test_moments_are_shown_as_the_clocks_of_the_session_show_them(penstock: Penstock) -> None:
+    zone, at = "SET 'table.local-time-zone' = 'Europe/Berlin'", "TO_TIMESTAMP_LTZ(1704067200000, 3)"
+    query = f"{zone}; SELECT {at} AS t, ARRAY[{at}] AS a, CAST({at} AS TIMESTAMP_LTZ(9)) AS n"
+    (result,) = penstock("sql", query, "--json", "-p", "1").document["results"]
+    text = "2024-01-01 01:00:00"
+    assert result["rows"] == [{"t": f"{text}+01:00", "a": [f"{text}+01:00"], "n": f"{text}.000000000+01:00"}]
+    (line,) = (
+        line for line in penstock("sql", f"{zone}; SELECT {at} AS t", "-p", "1").out.splitlines() if "2024" in line
+    )
+    assert line.strip("│ ") == f"{text}.000"
+
+
+def test_values_are_shown_as_cast_writes_them(penstock: Penstock) -> None:
+    nested = "ARRAY[DATE '2024-01-02', NULL], ROW(1, 'x'), MAP['k', TIMESTAMP '2024-01-02 00:00:00.5']"
+    done = penstock("sql", f"SELECT X'6162', 1.5E10, TRUE, {nested}", "-p", "1")
+    for shown in ("x'6162'", "1.5E10", "TRUE", "[2024-01-02, NULL]", "(1, x)", "{k=2024-01-02 00:00:00.5}"):
+        assert shown in " ".join(done.out.split())
+
+
 def test_nothing_runs_of_a_text_with_an_error_of_syntax(penstock: Penstock) -> None:
     done = penstock("sql", "SELECT 4711 AS n; SELEC 2", "-p", "1")
     assert done.code == 1

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock import StreamEnvironment
@@ -74,8 +75,8 @@ def test_an_interrupt_stops_a_query_and_not_the_shell(capsys: pytest.CaptureFixt
 
 @pytest.mark.parametrize("mode", ["CHANGELOG", "TABLE"])
 def test_an_interrupt_shows_the_rows_that_came(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(result: CollectResult) -> Iterator[Iterator[dict[str, Any]]]:
-        yield from polls_of(result)
+    def interrupted(result: CollectResult, seen: Callable[[pa.Table], pa.Table]) -> Iterator[Iterator[dict[str, Any]]]:
+        yield from polls_of(result, seen)
         raise KeyboardInterrupt
 
     env, shown = StreamEnvironment(runtime="local", parallelism=1), io.StringIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import itertools
 import json
@@ -144,9 +145,9 @@ def test_the_difference_is_told_to_people_and_to_programs(memory_url: MakeUrl) -
         "- operator old",
         "+ state a / event timers",
         "- state a / log",
-        "  + user='z', value=3",
+        '  + user="z", value=3',
         "  - ... 6 more",
-        "  ~ user='u0', value=1 -> user='u0', value=2",
+        '  ~ user="u0", value=1 -> user="u0", value=2',
     ):
         assert line in lines
     told = json.loads(json.dumps(found.to_dict()))
@@ -189,3 +190,22 @@ def test_keyed_state_in_files_of_a_backend_is_not_said_to_be_the_same(memory_url
     found = savepoints.diff(made[0], made[2])
     assert (found.unread, found.is_empty) == (["a"], False)
     assert "? operator a: its keyed state is in files of its backend" in found.describe()
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "line"),
+    [
+        ("timestamp[us]", [dt.datetime(2024, 1, 2, 3), dt.datetime(2024, 1, 2, 4)], "2024-01-02T03:00:00"),
+        ("duration[us]", [dt.timedelta(microseconds=-5), dt.timedelta(0)], "-00:00:00.000005"),
+        ("list<item: date32>", [[dt.date(2024, 1, 2), None], []], "[2024-01-02, null]"),
+        ("string", ["x" * 100, "y"], f'"{"x" * 79}...'),
+    ],
+)
+def test_rows_are_shown_as_people_read_them(kind: str, values: list[Any], line: str, memory_url: MakeUrl) -> None:
+    saved = []
+    for value in values:
+        editor = savepoints.bootstrap(memory_url())
+        state = ValueStateDescriptor("seen", kind)
+        saved.append(editor.keyed_state("a", keys=["user"], state=state, data={"user": ["ann"], "value": [value]}))
+    found = savepoints.diff(saved[0].write(), saved[1].write()).describe()
+    assert f'  ~ user="ann", value={line} -> user="ann", value=' in found

@@ -272,7 +272,7 @@ def test_keyed_state_beside_the_files_of_a_backend_is_refused(memory_url: MakeUr
         ({"data": pa.table({"user": ["a"], "value": [1.5]})}, "column 'value' is double, and must be int64"),
         ({"data": {"user": ["ann"], "value": [None]}}, "column 'value' has nulls, which no state keeps"),
         ({"data": {"user": ["ann", None], "value": [1, 2]}}, "key column 'user' has nulls"),
-        ({"data": {"user": ["ann", "ann"], "value": [1, 2]}}, "1 keys come more than once, such as user='ann'"),
+        ({"data": {"user": ["ann", "ann"], "value": [1, 2]}}, '1 keys come more than once, such as user="ann"'),
         ({"data": {"user": [0.5], "value": [1]}}, "column 'user' is double, and whether such keys are equal"),
         (
             {"data": 7},
@@ -352,7 +352,7 @@ def test_changes_must_keep_the_columns_and_the_keys_apart(memory_url: MakeUrl) -
         editor.change_state("totals", "total", lambda rows: rows.select(["user"]))
     with pytest.raises(StateError, match="there is no column 'x'"):
         editor.change_state("totals", "total", lambda rows: rows.append_column("x", rows["value"]))
-    with pytest.raises(StateError, match="come more than once, such as user='ann'"):
+    with pytest.raises(StateError, match='come more than once, such as user="ann"'):
         editor.replace_state("totals", "total", [{"user": "ann", "value": 1}, {"user": "ann", "value": 2}])
     with pytest.raises(StateError, match=r"no state 'totl' \(did you mean 'total'\?\)"):
         editor.remove_state("totals", "totl")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime as dt
 import itertools
+import re
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,9 +24,9 @@ _SECOND: Final = "TO_TIMESTAMP_LTZ(1729992645000, 3)"
 """02:30:45, as clocks show it for the second time."""
 
 
-def _value(expression: str) -> Any:
+def _value(expression: str, zone: str = "Europe/Berlin") -> Any:
     env = StreamEnvironment(runtime="local", parallelism=1)
-    env.sql("SET 'table.local-time-zone' = 'Europe/Berlin'")
+    env.sql(f"SET 'table.local-time-zone' = '{zone}'")
     table = env.sql(f"SELECT {expression} AS v")
     assert table is not None
     return next(iter(table.collect()))["v"]
@@ -112,6 +113,48 @@ def _months_back(end: dt.datetime, begin: dt.datetime) -> int:
 def test_times_that_nanoseconds_do_not_reach_fail_and_are_no_other_ones(expression: str) -> None:
     with pytest.raises(JobFailedError, match=r"cannot be cast to TIMESTAMP|overflow"):
         _value(expression)
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP(9)", "TIMESTAMP_LTZ(9)"])
+@pytest.mark.parametrize(
+    ("call", "time"),
+    [
+        ("FLOOR", "1677-12-01 00:00:00.5 TO YEAR"),
+        ("FLOOR", "1677-09-21 12:00:00 TO DAY"),
+        ("FLOOR", "1677-09-21 12:00:00 TO MILLENNIUM"),
+        ("CEIL", "2262-01-02 00:00:00 TO YEAR"),
+        ("CEIL", "2262-04-11 00:00:00 TO WEEK"),
+        ("CEIL", "2262-04-11 12:00:00 TO DAY"),
+        ("CEIL", "2262-02-11 12:00:00 TO DECADE"),
+        ("CEIL", "2262-04-11 23:30:00 TO HOUR"),
+        ("CEIL", "2262-04-11 23:47:16.854775807 TO SECOND"),
+    ],
+)
+def test_units_that_begin_beyond_nanoseconds_fail(kind: str, call: str, time: str) -> None:
+    text, _, unit = time.partition(" TO ")
+    with pytest.raises(JobFailedError, match=rf"the {unit} begins beyond what {re.escape(kind)} .*holds"):
+        _value(f"{call}(CAST('{text}' AS {kind}) TO {unit})", "UTC")
+    assert _value(f"TRY_CAST({call}(TIMESTAMP '{text[:19]}.1' TO {unit}) AS {kind})", "UTC") is None
+
+
+@pytest.mark.parametrize(
+    ("expression", "wanted"),
+    [
+        ("CEIL(TIMESTAMP '1677-09-21 00:12:43.2000000' TO YEAR)", "1678-01-01 00:00:00.0000000"),
+        ("CEIL(TIMESTAMP '1677-09-21 00:12:43.2000000' TO WEEK)", "1677-09-26 00:00:00.0000000"),
+        ("FLOOR(TIMESTAMP '2262-04-11 23:47:16.854775807' TO YEAR)", "2262-01-01 00:00:00.000000000"),
+        ("FLOOR(TIMESTAMP '2262-04-11 23:47:16.854775807' TO MICROSECOND)", "2262-04-11 23:47:16.854775000"),
+        ("FLOOR(TIMESTAMP '2262-04-11 23:47:16.854775807' TO NANOSECOND)", "2262-04-11 23:47:16.854775807"),
+        ("CEIL(TIMESTAMP '1969-12-31 23:59:58.000000001' TO SECOND)", "1969-12-31 23:59:59.000000000"),
+        ("CEIL(TIMESTAMP '1969-12-31 23:59:58.000000000' TO SECOND)", "1969-12-31 23:59:58.000000000"),
+        ("FLOOR(TIMESTAMP '1969-12-31 23:59:58.000000001' TO SECOND)", "1969-12-31 23:59:58.000000000"),
+        # What is less than a day does not count, as in Flink.
+        ("CEIL(TIMESTAMP '2024-01-01 23:59:59.999999999' TO YEAR)", "2024-01-01 00:00:00.000000000"),
+        ("CEIL(TIMESTAMP '1999-12-31 23:59:59.999999999' TO DECADE)", "2000-01-01 00:00:00.000000000"),
+    ],
+)
+def test_units_of_times_with_nanoseconds(expression: str, wanted: str) -> None:
+    assert _value(f"CAST({expression} AS STRING)") == wanted
 
 
 def test_only_rows_that_need_them_fail() -> None:

@@ -449,6 +449,8 @@ def test_json_inference(tmp_path: Path) -> None:
         (b'{"b":{}}', r"field 'b' \(string\)"),
         (b'{"a":1,"new":2}', "field 'new' is not in the schema inferred .*declare `schema`"),
         (b'{"a":1,"a":2}', "field 'a' .*twice"),
+        (b'{"a":1,"b":1e400}', r"field 'b' \(string\)"),
+        (b'{"a":1,"b":"x","new":1e400}', "field 'new': Number too big"),
         (b'{"a":' + b"[" * 100_000 + b"}", "JSON"),
     ],
 )

@@ -175,6 +175,17 @@ def test_bad_records_are_named_and_the_others_go_on() -> None:
     assert_bad_among_good(FORM, good, bad)
 
 
+def test_a_number_that_no_double_holds_is_named_by_its_field() -> None:
+    bad = {
+        b'{"i": 1, "s": "x", "m": 1e400}': "field 'm' (decimal128",
+        b'{"s": "x", "o": {"x": 1e400}}': "field 'o' (struct<",
+        b'{"s": "x", "l": [1, -1e400]}': "field 'l' (list<",
+        b'{"s": "x", "z": {"x": [1e400]}}': "field 'z': Number too big",
+        b'{ "s" : "x" , "f" : 1e400 }': "field 'f' (double): Number too big",
+    }
+    assert_bad_among_good(FORM, b'{"i": 1}', bad)
+
+
 def test_forms_that_are_taken() -> None:
     assert decode_rows(FORM, None, b"{}", b' {"i":\n1}\r\n', b'{"z": {"i": "x"}}') == [
         NOTHING,
@@ -217,8 +228,8 @@ def test_good_batches_are_never_read_record_by_record(monkeypatch: pytest.Monkey
     refuse_slow_path(monkeypatch, json_format)
     monkeypatch.setattr(json_format.json, "loads", None)
     calls = []
-    read = json_format._read
-    monkeypatch.setattr(json_format, "_read", lambda *given: calls.append(given) or read(*given))
+    read = json_format.read_some
+    monkeypatch.setattr(json_format, "read_some", lambda *given: calls.append(given) or read(*given))
     records = [None, *[b'{"i": %d, "s": "name"}' % i for i in range(5_000)], b' {"i": 1}\n']
     assert FORM.decode(values(*records)).rows.num_rows == len(records)
     assert len(calls) == 1
