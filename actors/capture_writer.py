@@ -69,8 +69,9 @@ class CaptureWriter:
         began = time.monotonic()
         try:
             handle = self._writer.write(capture)
-        except Exception as error:
-            # Whatever it is, the data keeps flowing, and the coordinator decides how many such failures are too many.
+        except BaseException as error:
+            # Whatever it is, also what a serializer of the user raises, the data keeps flowing, and the coordinator
+            # decides how many such failures are too many.
             return Declined(named(error))
         taken_ms = (time.monotonic() - began) * 1000
         return replace(handle, times=PartTimes(capture.alignment_ms, capture.sync_ms, taken_ms))

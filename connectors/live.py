@@ -133,7 +133,7 @@ class _LiveReader(SourceReader):
             for record in self._records:
                 self._put(record)
             self._put(_End(None))
-        except Exception as error:
+        except BaseException as error:
             self._put(_End(error))
 
     def _put(self, item: bytes | _End) -> None:

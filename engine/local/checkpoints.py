@@ -21,6 +21,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.elements import Barrier
 from penstock.engine.errors import CheckpointError, FencedError, PenstockError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -224,7 +225,8 @@ class LocalCheckpoints:
         checkpoint = capture.barrier.checkpoint
         try:
             handle = background.writer.write(capture)
-        except Exception as error:
+        except BaseException as error:
+            pass_interruption(error)
             answer: ev.Event = ev.Declined(checkpoint, place, str(error))
         else:
             answer = ev.Acknowledged(checkpoint, place, handle)

@@ -74,7 +74,7 @@ class LocalDeployment:
         try:
             restored = None if self._checkpoints is None else self._checkpoints.open(graph, place, attempt, plan)
             self._execution.open(place, restored)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._fail(place, error)
             return False
         return True

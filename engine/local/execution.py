@@ -23,6 +23,7 @@ from penstock.engine.checkpointing.restored import RestoredTask
 from penstock.engine.clock import Clock
 from penstock.engine.exchange.outputs import Channel, Message
 from penstock.engine.graph.physical import ChannelPlan, PhysicalGraph
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.alignment import AlignmentMember, alignment_groups, alignment_member, group_minimum
 from penstock.engine.task.build import build_task, pace_of, router_edge
@@ -260,7 +261,7 @@ class LocalExecution:
         self._subtasks[place].is_open = True
         self.wake(place)
 
-    def close(self, places: Iterable[Place]) -> Iterator[tuple[Place, Exception]]:
+    def close(self, places: Iterable[Place]) -> Iterator[tuple[Place, BaseException]]:
         """Close the tasks of subtasks; gives the errors of those that could not be."""
         closing = set(places)
         self._is_ready -= closing
@@ -272,7 +273,8 @@ class LocalExecution:
             self._last_metrics[place] = subtask.task.read_metrics()
             try:
                 subtask.task.close()
-            except Exception as error:
+            except BaseException as error:
+                pass_interruption(error)
                 yield place, error
 
     # What runs

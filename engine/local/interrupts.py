@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from penstock.engine.clock import Clock
+from penstock.engine.interruption import Interruption
 from penstock.engine.job.termination import Termination
 from penstock.engine.task.chain import ChainLink
 
@@ -27,6 +28,18 @@ _STUCK_SECONDS: Final = 1.0
 
 class _WaitOver(KeyboardInterrupt):
     """Ends a wait, which nothing depends on."""
+
+
+class _StepOver(Interruption, KeyboardInterrupt):
+    """Ends a step, in which a function may clean up as by any Ctrl-C.
+
+    Args:
+        raised: what the end of the step is to raise.
+    """
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__()
+        self.raised = raised
 
 
 class Interrupts:
@@ -63,6 +76,8 @@ class Interrupts:
         self._previous = previous
         try:
             yield
+        except _StepOver as over:
+            raise over.raised.with_traceback(over.__traceback__) from None
         finally:
             with _none_comes():
                 for number, handler in previous.items():
@@ -103,12 +118,14 @@ class Interrupts:
         now = time.monotonic()
         if self.pending is not None and now - self._first >= _STUCK_SECONDS:
             handler = self._previous[number]
-            # An exit would be an error of the function that it breaks off.
-            with suppress(SystemExit):
+            # Whatever it raises would be an error of the function that it breaks off.
+            try:
                 handler(number, frame)
-                if number == signal.SIGTERM and not _ends_jobs(handler):
-                    return
-            raise KeyboardInterrupt
+            except BaseException as raised:
+                raise _StepOver(raised) from None
+            if number == signal.SIGTERM and not _ends_jobs(handler):
+                return
+            raise _StepOver(KeyboardInterrupt())
         is_first = self.pending is None
         if is_first:
             self.pending, self._first = number, now

@@ -16,6 +16,7 @@ from penstock.engine.checkpointing.store import JobFolder, JobStore
 from penstock.engine.clock import Clock
 from penstock.engine.errors import PenstockError, located
 from penstock.engine.graph.physical import JobProgram
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.job import events as ev
 from penstock.engine.job import instructions as say
 from penstock.engine.job.brain import JobBrain
@@ -163,7 +164,7 @@ class LocalManager:
         try:
             is_over = execution.step(position)
             self._collect(execution.stepping)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._on_error(execution.stepping, error)
             return
         if is_over:
@@ -171,7 +172,12 @@ class LocalManager:
             self._post(MailKind.TELL, ev.TaskFinished(place, execution.running(place)))
 
     def _on_error(self, place: Place, error: BaseException) -> None:
-        """A task has raised: it is stepped no more, and the brain gets the event."""
+        """A task has raised: it is stepped no more, and the brain gets the event.
+
+        Raises:
+            BaseException: `error` itself, where it is an interruption.
+        """
+        pass_interruption(error)
         attempt = self.execution.running(place)
         self.execution.lose(place)
         failure = located(error, self.execution.name(place), place[1])
@@ -245,7 +251,7 @@ class LocalManager:
         try:
             tell(place, attempt)
             self._collect(place)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             self._on_error(place, error)
         else:
             self.execution.wake(place)

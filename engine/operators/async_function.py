@@ -24,7 +24,8 @@ from penstock.engine.durations import Duration, format_duration, parse_duration
 from penstock.engine.elements import Batch
 from penstock.engine.errors import ConfigurationError, GraphError, RecordError, SerializationError, StateError
 from penstock.engine.functions import AsyncFunction, Row, Rows
-from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
+from penstock.engine.interruption import pass_interruption
+from penstock.engine.operators.base import USER_FAILURES, Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.rows import RowConverter, batch_rows
 from penstock.engine.texts import function_name
@@ -204,7 +205,7 @@ class AsyncFunctionOperator(Operator):
         self._function = self._create(context)
         try:
             self._run(lambda: _awaited(self._own.open, AsyncRuntime(context)))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise context.life_cycle_error(error, "open(context)") from error
 
     @property
@@ -218,7 +219,7 @@ class AsyncFunctionOperator(Operator):
             try:
                 own: AsyncFunction = given()
                 return own
-            except Exception as error:
+            except USER_FAILURES as error:
                 raise context.life_cycle_error(error, f"{given.__name__}()") from error
         try:
             copied = copy.deepcopy(given)
@@ -248,7 +249,7 @@ class AsyncFunctionOperator(Operator):
 
     def _process_slice(self, batch: Batch, out: Collector) -> None:
         rows = batch_rows(batch.data, self._context.where)
-        done = self._run(lambda: self._call_all(rows))
+        done = self._call_in_loop(rows)
         if self._settings.order == "ordered":
             done.sort(key=lambda made: made[0])
         made = [row for _, some in done for row in some]
@@ -259,6 +260,15 @@ class AsyncFunctionOperator(Operator):
         data = self._converter.convert(made)
         timestamps = None if batch.timestamps is None else batch.timestamps.take(origin)
         out.collect(Batch(data, timestamps, None if batch.kinds is None else batch.kinds.take(origin)))
+
+    def _call_in_loop(self, rows: Sequence[Row]) -> list[tuple[int, Sequence[Any]]]:
+        try:
+            return self._run(lambda: self._call_all(rows))
+        except Exception:
+            raise
+        except USER_FAILURES as error:
+            # No call of a row has raised it.
+            raise self._context.life_cycle_error(error, "a task that process(row) has begun") from error
 
     async def _call_all(self, rows: Sequence[Row]) -> list[tuple[int, Sequence[Any]]]:
         """What each row gave, with its index, in the order in which they were done."""
@@ -278,19 +288,35 @@ class AsyncFunctionOperator(Operator):
 
     async def _call(self, row: Row) -> Sequence[Any]:
         """The rows for one row."""
-        call = asyncio.ensure_future(self._attempts(row))
+        call = asyncio.ensure_future(self._outcome(row))
         try:
             await asyncio.wait([call], timeout=self._seconds)
         finally:
             in_time = call.done()
             await _cancelled([call])
-        if in_time and (failure := _failure(call)) is not None:
+        if in_time and not call.cancelled() and (failure := call.exception()) is not None:
+            if not isinstance(failure, Exception):
+                # An interruption, which has left the loop already: this is its shutdown.
+                raise asyncio.CancelledError from failure
             raise self._context.user_code_error(failure, row) from failure
         if not in_time and type(self._own).timeout is AsyncFunction.timeout:
             raise self._context.call_timeout_error(format_duration(round(self._seconds * 1000)), row)
         try:
             return _rows(call.result() if in_time else self._own.timeout(dict(row)), self._context.where)
-        except Exception as error:
+        except USER_FAILURES as error:
+            raise self._context.user_code_error(error, row) from error
+
+    async def _outcome(self, row: Row) -> Any:
+        """What the attempts give. At an exit asyncio would leave its loop, and with it the calls for other rows."""
+        try:
+            return await self._attempts(row)
+        except Exception:
+            raise
+        except asyncio.CancelledError as error:
+            raise RuntimeError(
+                "process() was cancelled by something that it called or awaited; handle asyncio.CancelledError in it"
+            ) from error
+        except USER_FAILURES as error:
             raise self._context.user_code_error(error, row) from error
 
     async def _attempts(self, row: Row) -> Any:
@@ -308,7 +334,7 @@ class AsyncFunctionOperator(Operator):
         try:
             if self._function is not None and not _is_in_event_loop():
                 loop.run_until_complete(_awaited(self._function.close))
-        except Exception as error:
+        except USER_FAILURES as error:
             raise self._context.life_cycle_error(error, "close()") from error
         finally:
             _shut_down(loop, self._threads)
@@ -362,16 +388,6 @@ async def _cancelled(tasks: Sequence[asyncio.Task[Any]]) -> None:
             task.exception()
 
 
-def _failure(call: asyncio.Task[Any]) -> Exception | None:
-    """What the call raised, with a traceback that begins in it."""
-    if call.cancelled():
-        return RuntimeError("process() was cancelled by something that it awaited; handle asyncio.CancelledError in it")
-    error = call.exception()
-    if error is None or isinstance(error, Exception):
-        return error
-    raise error
-
-
 def _rows(made: object, where: str) -> Sequence[Any]:
     if made is None:
         return ()
@@ -385,13 +401,26 @@ def _rows(made: object, where: str) -> Sequence[Any]:
     return list(made)
 
 
+def _run_out(loop: asyncio.AbstractEventLoop, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run what ends things in the loop, again where asyncio leaves it because a task has raised an exit."""
+    while True:
+        try:
+            loop.run_until_complete(start())
+        except Exception:
+            raise
+        except USER_FAILURES as error:
+            pass_interruption(error)
+        else:
+            return
+
+
 def _shut_down(loop: asyncio.AbstractEventLoop, threads: _Threads) -> None:
     """Close the loop, as `asyncio.run` does: what still runs in it is cancelled first, and left after a while."""
     try:
         if _is_in_event_loop():
             return
-        loop.run_until_complete(_cancelled(list(asyncio.all_tasks(loop))))
-        loop.run_until_complete(loop.shutdown_asyncgens())
+        _run_out(loop, lambda: _cancelled(list(asyncio.all_tasks(loop))))
+        _run_out(loop, loop.shutdown_asyncgens)
         threads.leave(_CANCEL_SECONDS)
     finally:
         loop.close()

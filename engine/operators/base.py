@@ -22,6 +22,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.config import DEFAULTS, JobConfig
 from penstock.engine.elements import Batch, Control, EndOfInput, IterationBarrier, Watermark, WatermarkStatus
 from penstock.engine.errors import CallTimeoutError, LifeCycleError, PenstockError, UserCodeError, named
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.redaction import quoted
 from penstock.engine.state.capture import CaptureRequest, CaptureScope, OperatorCapture, TableCapture
@@ -29,8 +30,11 @@ from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
 
-USER_FAILURES = (Exception, SystemExit)
-"""What a call of a user's function fails with: `sys.exit` in it fails the subtask, and does not end its process."""
+USER_FAILURES: Final = BaseException
+"""What a call of a user's function fails with: `sys.exit` in it fails the subtask, and does not end its process.
+
+What an interruption raises there is passed on by `user_code_error` and `life_cycle_error`.
+"""
 _SHOWN_CHARACTERS = 500
 _PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
 
@@ -132,11 +136,16 @@ class OperatorContext:
         """What to raise when the user's function raised `error` on being called with `given`.
 
         A `PenstockError` stays of its class, and is told where it arose: operator, row, and the user's line.
+
+        Raises:
+            BaseException: `error` itself, where it is an interruption.
         """
         return self._located(error, _shown(given), UserCodeError)
 
     def life_cycle_error(self, error: BaseException, call: str) -> Exception:
-        """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was."""
+        """What to raise when the user's function raised in `call`, such as `open(context)`, where no row was; raises
+        as `user_code_error`.
+        """
         return self._located(error, call, LifeCycleError)
 
     def call_timeout_error(self, timeout: str, given: object) -> CallTimeoutError:
@@ -145,6 +154,7 @@ class OperatorContext:
         return CallTimeoutError(self.operator, self.subtask, _shown(given), took, "")
 
     def _located(self, error: BaseException, shown: str, kind: type[UserCodeError]) -> Exception:
+        pass_interruption(error)
         if isinstance(error, UserCodeError):
             return error
         if isinstance(error, PenstockError):

@@ -19,6 +19,7 @@ from penstock.engine.clock import Clock
 from penstock.engine.connectors import Wait
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
 from penstock.engine.errors import StateError, nearest
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import ChannelStatistics, GateStatistics, SubtaskMetrics
 from penstock.engine.operators.base import Operator
 from penstock.engine.state.capture import TableCapture
@@ -392,11 +393,12 @@ class Task:
 
     def close(self) -> None:
         """Release everything, also after an error; the first error of closing is raised when all have been closed."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         for release in (self._head.close, *(link.operator.close for link in self._links)):
             try:
                 release()
-            except Exception as error:
+            except BaseException as error:
+                pass_interruption(error)
                 errors.append(error)
         if errors:
             raise errors[0]

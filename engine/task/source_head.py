@@ -41,6 +41,7 @@ from penstock.engine.elements import (
     Watermark,
 )
 from penstock.engine.errors import RestoreError
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import GateStatistics
 from penstock.engine.operators.base import Collector
 from penstock.engine.state.capture import OperatorCapture, TableCapture
@@ -328,11 +329,12 @@ class SourceHead:
 
     def close(self) -> None:
         """Close the readers that are open; the first error is raised when all have been closed."""
-        errors: list[Exception] = []
+        errors: list[BaseException] = []
         while self._open:
             try:
                 self._open.popleft().reader.close()
-            except Exception as error:
+            except BaseException as error:
+                pass_interruption(error)
                 errors.append(error)
         self._splits.close()
         if errors:

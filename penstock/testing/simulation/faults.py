@@ -10,6 +10,8 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.engine.interruption import Interruption
+
 _FACTORS: Final = (0.0, 0.5, 1.0, 3.0)
 _BUDGETS: Final = (0.3, 1.0, 1.5)
 _SWARM: Final = (
@@ -32,8 +34,8 @@ _SWARM: Final = (
 )
 
 
-class Crash(BaseException):
-    """The process that runs this code dies here. Not an `Exception`: nothing in a process outlives its death."""
+class Crash(Interruption):
+    """The process that runs this code dies here; nothing in a process outlives its death."""
 
 
 @dataclass(frozen=True, slots=True)
