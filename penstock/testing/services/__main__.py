@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from types import FrameType
+from typing import Final, NoReturn
 
 from penstock.engine.errors import PenstockError
 from penstock.testing.services import S3, Kafka, Postgres, Redis
@@ -25,6 +26,7 @@ _SERVERS: Final[Mapping[str, Callable[[], Kafka | Postgres | Redis | S3]]] = {
     "redis": Redis,
     "s3": S3,
 }
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,9 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.install:
         return _install()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ExitStack() as running:
         try:
+            for number in _ENDING:
+                signal.signal(number, _end)
             addresses = {}
             for name in dict.fromkeys(options.servers or _SERVERS):
                 sys.stderr.write(f"Starting {name}...\n")
@@ -58,8 +61,20 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write("Stopping.\n")
             return 0
         except PenstockError as error:
+            _hear_no_more()
             sys.stderr.write(f"{error}\n")
             return 1
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    """Handles the first signal; further ones would only break off the end of the servers."""
+    _hear_no_more()
+    raise KeyboardInterrupt
+
+
+def _hear_no_more() -> None:
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _install() -> int:

@@ -7,12 +7,23 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import redis as client_library
 
 from penstock.testing.services.__main__ import main
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Puts back what handles signals: a process that serves does not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -32,29 +43,54 @@ def test_servers_run_until_a_signal_comes(number: signal.Signals, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
+class _Slow:
+    """A server that is told to end again while it ends."""
+
+    ended: ClassVar[list[int]] = []
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def start(self) -> None:
+        return
+
+    def addresses(self) -> dict[str, str]:
+        return {"port": "1"}
+
+    def stop(self) -> None:
+        signal.raise_signal(self._number)
+        self.ended.append(self._number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("handlers")
+def test_a_second_signal_does_not_break_off_the_end_of_the_servers(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.testing.services.__main__._SERVERS", dict.fromkeys("ab", lambda: _Slow(number)))
+    monkeypatch.setattr(signal, "pause", lambda: signal.raise_signal(number))
+    monkeypatch.setattr(_Slow, "ended", [])
+    assert main([]) == 0
+    assert _Slow.ended == [number, number]
+
+
+@pytest.mark.usefixtures("handlers")
 def test_addresses_are_printed_in_lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(signal, "pause", interrupted)
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert main(["redis"]) == 0
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert main(["redis"]) == 0
     lines = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert lines["redis url"].endswith(f"@127.0.0.1:{lines['redis port']}/0")
 
 
+@pytest.mark.usefixtures("handlers")
 def test_a_missing_server_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert main(["redis"]) == 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert main(["redis"]) == 1
     assert "run python -m penstock.testing.services --install" in capsys.readouterr().err
 
 
