@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final
 
 from penstock.actors.embedded import is_embedded, is_lost
@@ -61,7 +62,17 @@ def _is_of_ray(handler: object) -> bool:
 
 
 def _end_with_cluster() -> None:
-    """Have the process end soon, should its cluster: whoever then calls Ray does not come back."""
+    """Have the process end soon, should its cluster: whoever then calls Ray does not come back.
+
+    It ends at once where its program is over: of an exit that is raised while Ray shuts down, within `atexit`, Python
+    shows a traceback, and goes on to end with another code.
+    """
+    if not threading.main_thread().is_alive():
+        for stream in (sys.stdout, sys.stderr):
+            # The signal may have come within a write to it, which takes no other.
+            with suppress(Exception):
+                stream.flush()
+        os._exit(EXIT_CODE)
     threading.Thread(target=_await_loss, name="end-with-cluster", daemon=True).start()
 
 

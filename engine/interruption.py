@@ -6,7 +6,6 @@ Whatever else a function of the user raises is its failure, also what is no `Exc
 from __future__ import annotations
 
 import signal
-import threading
 
 
 class Interruption(BaseException):
@@ -32,11 +31,14 @@ def pass_interruption(error: BaseException) -> None:
 
 def _is_of_python(error: BaseException) -> bool:
     """Other threads are not interrupted, and a local job that moves has a handler of its own."""
-    return (
-        type(error) is KeyboardInterrupt
-        and threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
+    if type(error) is not KeyboardInterrupt or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    except ValueError:
+        # Not the main thread.
+        return False
+    return True
 
 
 def _closes_generator(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from types import FrameType, SimpleNamespace
 
@@ -41,6 +42,40 @@ def test_while_ray_begins() -> None:
     with pytest.raises(SystemExit) as ended:
         _begin(signalled=True)
     assert ended.value.code == 143
+
+
+_PROGRAM = """
+import atexit, os, signal, threading
+from penstock.actors.termination import as_signalled
+
+def handler_of_ray(number, frame):
+    raise SystemExit(number)
+
+handler_of_ray.__module__ = "ray._private.worker"
+never = threading.Event()
+
+def tell():
+    os.kill(os.getpid(), signal.SIGTERM)
+    never.wait(60)
+
+def tell_when_the_program_is_over():
+    threading.main_thread().join()
+    tell()
+
+with as_signalled():
+    signal.signal(signal.SIGTERM, handler_of_ray)
+{told}
+print("rows")
+"""
+
+
+@pytest.mark.parametrize(
+    "told", ["atexit.register(tell)", "threading.Thread(target=tell_when_the_program_is_over).start()"]
+)
+def test_where_the_program_is_over_and_ray_shuts_down(told: str) -> None:
+    command = [sys.executable, "-c", _PROGRAM.format(told=told)]
+    ended = subprocess.run(command, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (143, b"rows\n", b"")
 
 
 def test_a_cluster_that_another_thread_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
