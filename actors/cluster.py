@@ -12,7 +12,7 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from penstock.actors.cluster_token import is_open, make_token, token_problem
 from penstock.actors.embedded import end_quickly_at_exit, is_embedded
 from penstock.actors.embedded_start import init_embedded
 from penstock.actors.ray_serializers import register_serializers_later
+from penstock.actors.replaced import replaced
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
@@ -45,7 +46,7 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
         address: of a running cluster (`"auto"`, `"host:port"`, `"ray://..."`), or None: the cluster that this process
             is already connected to, that of RAY_ADDRESS, or else a new one inside it, which ends with it.
         cpus: how many (logical) CPUs the job's slots need; a new cluster gets at least that many.
-        log_to_driver: whether this process shows what the workers print, and news of those that died.
+        log_to_driver: whether this process shows what the workers print, and what Ray says of them and of the nodes.
 
     Raises:
         ClusterError: there is no cluster at the address, the process is connected to another one, or its own cluster
@@ -84,14 +85,14 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     if wanted is not None:
         named = _checked(wanted)
         try:
-            with as_signalled():
+            with _beginning(log_to_driver):
                 ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
     make_token()
     try:
-        with as_signalled():
+        with _beginning(log_to_driver):
             init_embedded(
                 num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
                 logging_level=logging.WARNING,
@@ -104,6 +105,24 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
             "(RAY_TMPDIR)"
         ) from error
     end_quickly_at_exit()
+
+
+@contextlib.contextmanager
+def _beginning(log_to_driver: bool) -> Iterator[None]:
+    """Within, Ray begins in this process.
+
+    It prints warnings of all nodes, such as of many processes that start, also where it is not to print what workers
+    do: into the standard output, which may be a document of JSON.
+    """
+    with (
+        as_signalled(),
+        replaced("ray._private.worker", "listen_error_messages", lambda rays: rays if log_to_driver else _hear_nothing),
+    ):
+        yield
+
+
+def _hear_nothing(*_: object) -> None:
+    """In place of the thread that prints them."""
 
 
 def named_address(address: str | None) -> str | None:

@@ -120,7 +120,8 @@ class _PatientNode:
 
     def start_api_server(self, **options: Any) -> None:
         rays: Any = super()
-        self._rest.append(functools.partial(rays.start_api_server, **options))
+        # Where the cluster ends meanwhile, it fails; what Ray would say of that instead of raising it, nobody can use.
+        self._rest.append(functools.partial(rays.start_api_server, **{**options, "raise_on_failure": True}))
 
     def start_rest(self, service: int) -> None:
         """Start what has been left out, unless the cluster ends before; returns when it has ended.

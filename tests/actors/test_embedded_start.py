@@ -141,6 +141,53 @@ def test_a_cluster_that_has_ended_gets_nothing_more(monkeypatch: pytest.MonkeyPa
     assert not started
 
 
+def test_a_cluster_that_ends_while_the_rest_starts_says_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ray's own would tell what the dashboard's process failed by, of which nobody has asked for."""
+
+    class Rays:
+        def start_api_server(self, *, include_dashboard: bool, raise_on_failure: bool) -> None:
+            if raise_on_failure:
+                raise AttributeError("'NoneType' object has no attribute 'internal_kv_get'")
+            sys.stderr.write("'NoneType' object has no attribute 'internal_kv_get'")
+
+    node: Any = object.__new__(type("Node", (embedded_start._PatientNode, Rays), {}))
+    node._rest = []
+    node.start_api_server(include_dashboard=False, raise_on_failure=False)
+    monkeypatch.setattr(embedded_start._PatientNode, "of_this_process", staticmethod(lambda: node))
+    monkeypatch.setattr(embedded_start, "_LATER_SECONDS", 0.0)
+    monkeypatch.setattr(embedded_start, "is_lost", lambda: False)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as service:
+        node._rest.append(service.kill)
+        node.start_rest(service.pid)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("log_to_driver", [True, False])
+@pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
+def test_ray_prints_warnings_of_its_nodes_only_where_it_prints_what_workers_do(
+    address: str | None, log_to_driver: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker: Any = ray._private.worker
+    before, prints = worker.listen_error_messages, []
+
+    def begin(**options: object) -> None:
+        prints.append(worker.listen_error_messages is before)
+        assert options["log_to_driver"] is log_to_driver
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", begin)
+    for name in ("register_serializers_later", "make_token", "end_quickly_at_exit"):
+        monkeypatch.setattr(cluster, name, lambda: None)
+    monkeypatch.setattr(cluster, "_checked", lambda address: address)
+    monkeypatch.setattr(cluster, "init_embedded", begin)
+    with patch.dict(os.environ):
+        cluster.connect(address, 1, log_to_driver)
+    assert prints == [log_to_driver]
+    assert worker.listen_error_messages is before
+
+
 def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there() -> None:
     done = subprocess.run([sys.executable, "-c", SERIALIZERS], capture_output=True, text=True, check=True)
     before, after = done.stdout.splitlines()
