@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from penstock.engine.job.info import InputInfo
 from penstock.web.cluster import Reading
 from tests.web.conftest import Serve, needs_chromium
@@ -31,6 +33,14 @@ BOXES = """() => {
   };
 }"""
 """How many boxes lie over others, and how many lines do not begin and end at the sides of boxes."""
+
+
+ALL_DRAWN = """() => {
+  const seen = document.querySelector(".virtual").getBoundingClientRect();
+  return [...document.querySelectorAll(".virtual tbody tr[aria-hidden]")].map((one) => one.getBoundingClientRect())
+    .every((one) => one.bottom <= seen.top || seen.bottom <= one.top);
+}"""
+"""Whether what stands for rows that are not drawn is out of sight."""
 
 
 def test_rows_of_many_tasks_lie_beside_each_other_and_their_lines_meet_them(
@@ -73,6 +83,45 @@ def test_the_table_of_tasks_follows_the_readings(page: Any, server: Server, clus
     tasks.nth(1).get_by_role("link", name="count -> sink").click()
     page.get_by_text("2 subtasks").wait_for()
     assert [one.get_attribute("class") for one in tasks.all()] == ["", "sel"]
+
+
+def test_many_tasks_below_one_are_made_when_they_are_unfolded(page: Any, server: Server, cluster: FakeCluster) -> None:
+    cluster.readings = [wide(21, 1)]
+    page.goto(f"{server.url}#/jobs/wide-1//2")
+    tasks = page.get_by_role("table", name="Tasks", exact=True)
+    fold = page.locator("summary", has_text="All 21 tasks")
+    fold.wait_for()
+    assert page.locator(".tasks").count() == 0
+    # By the keyboard alone.
+    fold.focus()
+    page.keyboard.press("Enter")
+    tasks.get_by_role("link", name="task 21").click()
+    page.get_by_role("heading", name="task 21").wait_for()
+    # It stays as it is left, and marks the task that is shown.
+    assert [one.get_attribute("class") for one in tasks.locator("tbody tr").all()] == [*[""] * 20, "sel"]
+    fold.focus()
+    page.keyboard.press(" ")
+    tasks.wait_for(state="detached")
+
+
+@pytest.mark.parametrize(("tasks", "place"), [(20, "/2"), (21, "")])
+def test_few_tasks_and_those_below_none_are_in_sight(
+    page: Any, server: Server, cluster: FakeCluster, tasks: int, place: str
+) -> None:
+    cluster.readings = [wide(tasks, 1)]
+    page.goto(f"{server.url}#/jobs/wide-1/{place}")
+    page.get_by_role("table", name="Tasks", exact=True).get_by_role("link", name=f"task {tasks}").wait_for()
+    assert page.locator("summary").count() == 0
+
+
+def test_rows_in_sight_are_drawn_wherever_one_scrolls(page: Any, server: Server, cluster: FakeCluster) -> None:
+    cluster.readings = [wide(3, 1600)]
+    page.goto(f"{server.url}#/jobs/wide-1//2")
+    page.get_by_text("1600 subtasks").wait_for()
+    table = page.locator(".virtual")
+    for top in (0, 131, 132, 5_000, 5_131):
+        table.evaluate("(one, top) => { one.scrollTop = top }", top)
+        page.wait_for_function(ALL_DRAWN)
 
 
 def test_a_library_that_is_gone_is_told_of(page: Any, server: Server, cluster: FakeCluster) -> None:

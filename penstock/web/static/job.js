@@ -10,6 +10,7 @@ import { Stored } from "/pages/state.js";
 import { Ask, Bar, bytes, Facts, Legend, LongTable, number, share, span, State, time, watermark } from "/pages/parts.js";
 
 const TABS = [["", "Graph"], ["metrics", "Charts"], ["checkpoints", "Checkpoints"], ["state", "State"], ["rows", "Rows"], ["latency", "Latency"], ["rescales", "Rescales"], ["exceptions", "Exceptions"], ["timeline", "Timeline"], ["logs", "Logs"], ["configuration", "Configuration"]];
+const MANY_TASKS = 20;
 const path = (job, rest = "") => `/v1/jobs/${encodeURIComponent(job)}${rest}`;
 const ended = (status) => ["finished", "failed", "cancelled"].includes(status);
 
@@ -80,7 +81,14 @@ function Overview({ view, selected, tick, role }) {
   const select = (task) => { location.hash = `#/jobs/${encodeURIComponent(view.info.id)}//${task === selected ? "" : task}`; };
   return html`<section class="card"><${Graph} tasks=${view.tasks} selected=${selected} onSelect=${select} /><${Legend} /></section>
     ${selected && html`<${Task} job=${view.info.id} task=${selected} tasks=${view.tasks} tick=${tick} role=${role} />`}
-    <section class="card scroll tasks" style=${{ containIntrinsicHeight: `auto ${35 * view.tasks.length + 75}px` }}><${LinesTable} caption="Tasks" columns=${taskColumns(view.info.id)} rows=${view.tasks} isMarked=${(task) => task.id === selected} /></section>`;
+    <section class="card"><${Tasks} job=${view.info.id} tasks=${view.tasks} selected=${selected} /></section>`;
+}
+
+// Below the page of one task, many others are folded, and made when they are asked for.
+function Tasks({ job, tasks, selected }) {
+  const [isOpen, setOpen] = useState(false), isFolded = selected && tasks.length > MANY_TASKS;
+  const table = () => html`<div class="scroll tasks" style=${{ containIntrinsicHeight: `auto ${35 * tasks.length + 75}px` }}><${LinesTable} caption="Tasks" columns=${taskColumns(job)} rows=${tasks} isMarked=${(task) => task.id === selected} /></div>`;
+  return isFolded ? html`<details open=${isOpen} onToggle=${(event) => setOpen(event.currentTarget.open)}><summary>All ${tasks.length} tasks</summary>${isOpen && table()}</details>` : table();
 }
 
 const taskColumns = (job) => [

@@ -65,14 +65,15 @@ const shown = (value) => (typeof value === "string" ? value : JSON.stringify(val
 export const Data = ({ of: found, caption }) => html`<div class="virtual scroll" tabindex="0" role="region" aria-label="Rows"><table><caption>${caption}</caption><thead><tr>${found.columns.map((one) => html`<th scope="col" key=${one.name}>${one.name} <span class="dim">${one.type}</span></th>`)}</tr></thead>
   <tbody>${found.rows.map((row, place) => html`<tr key=${place}>${found.columns.map((one) => html`<td key=${one.name} class="mono">${shown(row[one.name])}</td>`)}</tr>`)}</tbody></table></div>`;
 
-const ROW = 33, AROUND = 8; // pixels, as style.css makes the rows of long tables; and rows above and below those in sight
+const ROW = 33; // pixels, as style.css makes the rows of long tables
+const AROUND = 6, FURTHER = 4; // rows above and below those in sight; and after so many that it was scrolled, others are drawn
 
 // A table of any length: only the rows in sight are in the page.
 export function LongTable({ caption, columns, rows, rowKey }) {
-  const [top, setTop] = useState(0);
+  const [begin, setBegin] = useState(0);
   // No more of the window than style.css lets it have.
-  const first = Math.max(0, Math.floor(top / ROW) - AROUND), last = Math.min(rows.length, Math.ceil((top + 0.6 * innerHeight) / ROW) + AROUND);
-  return html`<div class="virtual long scroll" tabindex="0" role="region" aria-label=${caption} onScroll=${(event) => setTop(event.currentTarget.scrollTop)}>
+  const first = Math.max(0, begin - AROUND), last = Math.min(rows.length, begin + FURTHER + Math.ceil((0.6 * innerHeight) / ROW) + AROUND);
+  return html`<div class="virtual long scroll" tabindex="0" role="region" aria-label=${caption} onScroll=${(event) => setBegin(FURTHER * Math.floor(event.currentTarget.scrollTop / (FURTHER * ROW)))}>
     <table aria-rowcount=${rows.length}><caption>${caption}</caption>
       <thead><tr>${columns.map((one) => html`<th key=${one.name} scope="col" class=${one.n ? "n" : ""}>${one.name}</th>`)}</tr></thead>
       <tbody>
