@@ -507,7 +507,7 @@ class RunningTask:
             # An error of the query must not end the subtask.
             try:
                 answers.append(call())
-            except Exception as error:
+            except BaseException as error:
                 errors.append(located(error, self._name, self._deployment.subtask))
             self._loop.call_soon_threadsafe(resolve, answered, None)
 

@@ -25,8 +25,14 @@ def pass_interruption(error: BaseException) -> None:
         KeyboardInterrupt
         >>> pass_interruption(ValueError("no number"))
     """
-    if isinstance(error, Interruption) or _is_of_python(error) or _closes_generator(error):
+    if isinstance(error, Interruption) or _is_of_python(error) or closes_generator(error):
         raise error
+
+
+def closes_generator(error: BaseException) -> bool:
+    """Whether the error ends the generator that handles it, and comes out of no call in that."""
+    trace = error.__traceback__
+    return isinstance(error, GeneratorExit) and trace is not None and trace.tb_next is None
 
 
 def _is_of_python(error: BaseException) -> bool:
@@ -39,8 +45,3 @@ def _is_of_python(error: BaseException) -> bool:
         # Not the main thread.
         return False
     return True
-
-
-def _closes_generator(error: BaseException) -> bool:
-    trace = error.__traceback__
-    return isinstance(error, GeneratorExit) and trace is not None and trace.tb_next is None

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.errors import ConfigurationError
+from penstock.engine.interruption import pass_interruption
 
 MOST_METRICS: Final = 256
 """Of one operator: a metric for each user or key would fill whatever gathers them."""
@@ -111,7 +112,8 @@ class Gauge:
             return self._value
         try:
             return float(self._read())
-        except Exception:
+        except BaseException as error:
+            pass_interruption(error)
             # A figure is not worth a job.
             return math.nan
 

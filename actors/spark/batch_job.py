@@ -88,7 +88,8 @@ class SparkJob(JobHandle):
         failure, has_committed = None, False
         try:
             has_committed = self._run_to_end(secret)
-        except Exception as error:
+        except BaseException as error:
+            # Whatever a sink raises where it commits: the thread must not end before the job.
             failure = job_error(error, secret)
         # Before the status: the program may end when that tells that the job has, and this thread with it.
         if self._hand_over is not None and not has_committed:

@@ -28,6 +28,7 @@ from penstock.engine.elements import Batch, Element
 from penstock.engine.exchange.outputs import Channel
 from penstock.engine.exchange.partitioners import Broadcast, Rebalance, Rescale
 from penstock.engine.graph.physical import PhysicalGraph, TaskPlan
+from penstock.engine.interruption import closes_generator
 from penstock.engine.metrics import SubtaskMetrics
 from penstock.engine.task.build import OpenChannel, build_task
 from penstock.engine.task.input_gate import InputGate
@@ -93,7 +94,9 @@ class Stage:
         subtask, parcels = called(given)
         try:
             yield from to_arrow(self.run(subtask, parcels))
-        except Exception as error:
+        except BaseException as error:
+            if closes_generator(error):
+                raise
             raise stage_error(error, self.graph.task(self.task).name, subtask, self.secret) from None
         # A source reads none of them. Spark ends a process that leaves some unread: the next one imports all anew.
         deque(given, maxlen=0)
@@ -214,5 +217,5 @@ def _close_after_error(task: Task) -> None:
     """Release what the task holds; what that raises is of no interest beside the error that has ended it."""
     try:
         task.close()
-    except Exception:
+    except BaseException:
         return

@@ -179,7 +179,7 @@ def commit(pending: Mapping[int, PendingSink], prepared: Mapping[int, Sequence[B
             continue
         try:
             _commit_one(sink, batches)
-        except Exception as error:
+        except BaseException as error:
             done = f"{', '.join(committed)} had committed before" if committed else "no other sink had committed before"
             raise JobFailedError(
                 f"all rows were written, and operator {sink.operator!r} ({sink.sink.describe()}) could not commit "
@@ -195,7 +195,7 @@ def discard(pending: Iterable[PendingSink]) -> None:
     for sink in pending:
         try:
             sink.sink.discard(sink.context)
-        except Exception as error:
+        except BaseException as error:
             _LOG.warning(
                 "operator %r (%s) leaves behind what was not committed: %s", sink.operator, sink.sink.describe(), error
             )

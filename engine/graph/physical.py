@@ -23,6 +23,7 @@ from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalanc
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Results, feedback_of, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.graph.scale import Scale
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
 from penstock.engine.operators.spec import Feedback, OperatorSpec, Resources
 from penstock.engine.windows.watermarks import WatermarkStrategy
@@ -222,7 +223,8 @@ class PhysicalGraph:
                     context = ConnectorContext(operator.name, 0, task.parallelism, clock, self.identity(operator.uid))
                     try:
                         sink.discard(context)
-                    except Exception as error:
+                    except BaseException as error:
+                        pass_interruption(error)
                         problems.append(f"operator {operator.name!r} ({sink.describe()}): {error}")
         return problems
 

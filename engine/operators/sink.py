@@ -22,6 +22,7 @@ from penstock.engine.connectors import (
     TransactionalWriter,
 )
 from penstock.engine.elements import Batch
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.operators.base import Collector, Operator, OperatorContext
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.state.capture import CaptureRequest, OperatorCapture, TableCapture
@@ -138,7 +139,8 @@ class TransactionalSinkOperator(Operator):
         for identity in self._replaced:
             try:
                 self._sink.discard(replace(self._context, identity=identity))
-            except Exception as error:
+            except BaseException as error:
+                pass_interruption(error)
                 _LOG.warning(
                     "operator %r (%s): what an earlier run of the job had prepared could not be removed, and takes "
                     "room: %s",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engine.interruption import pass_interruption
 from penstock.engine.python_values import fitting_array
 from penstock.tables.types import Kind, SqlType, arrow_type
 
@@ -67,7 +68,8 @@ class UserFunction:
         """
         try:
             found = self._results(columns, rows)
-        except Exception as error:
+        except BaseException as error:
+            pass_interruption(error)
             raise UserFunctionError(
                 f"the function {name} fails{_line_of(error)} ({type(error).__name__}: {error})"
             ) from error
@@ -117,7 +119,7 @@ class UserFunction:
         return _row(found, [field.name for field in self.returns.fields])
 
 
-def _line_of(error: Exception) -> str:
+def _line_of(error: BaseException) -> str:
     """Where in the user's function it was raised, as far as that is Python."""
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename != __file__:

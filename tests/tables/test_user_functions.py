@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -102,13 +103,22 @@ def test_a_view_keeps_the_function_that_it_was_made_with(env: StreamEnvironment)
         env.sql("SELECT f(1)")
 
 
-def test_what_a_function_raises_is_told_with_the_row(env: StreamEnvironment) -> None:
-    env.tables.create_temporary_function("inverse", udf(lambda n: 1 // (n - 5), returns="INT"))
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (lambda n: 1 // (n - 5), "ZeroDivisionError: .*"),
+        (lambda n: n if n != 5 else sys.exit("gone"), "SystemExit: gone"),
+    ],
+)
+def test_what_a_function_raises_is_told_with_the_row(
+    env: StreamEnvironment, function: Callable[[int], int], error: str
+) -> None:
+    env.tables.create_temporary_function("inverse", udf(function, returns="INT"))
     table = env.sql("SELECT inverse(price) FROM bids")
     assert table is not None
     with pytest.raises(
         JobFailedError,
-        match=r"the function INVERSE fails in test_user_functions.py, line \d+ \(ZeroDivisionError: .*\) in row .*cup",
+        match=rf"the function INVERSE fails in test_user_functions.py, line \d+ \({error}\) in row .*cup",
     ):
         list(table.collect())
 

@@ -22,6 +22,7 @@ from penstock.actors.spark.parcels import SPARK_SCHEMA, to_arrow
 from penstock.actors.spark.stage import Counters, Stage, StageReports, Taker, stage_of
 from penstock.engine.elements import Batch
 from penstock.engine.graph.physical import OperatorPlan, PhysicalGraph, TaskPlan
+from penstock.engine.interruption import closes_generator
 from penstock.engine.metrics import OperatorMetrics
 from penstock.engine.operators.expressions import ExpressionSpec
 
@@ -53,7 +54,9 @@ class Border:
         try:
             rows = (self._opened(batch) for batch in chain([first], waiting) if batch.num_rows)
             yield from to_arrow(self.stage.run_on(subtask, ((0, batch) for batch in rows)))
-        except Exception as error:
+        except BaseException as error:
+            if closes_generator(error):
+                raise
             name = self.stage.graph.task(self.stage.task).name
             raise stage_error(error, name, subtask, self.stage.secret) from None
 

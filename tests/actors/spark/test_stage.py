@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,13 +13,15 @@ import penstock as ps
 from penstock import StreamEnvironment
 from penstock.actors.spark.edges import edge_numbers, incoming
 from penstock.actors.spark.endings import EndOfTime
+from penstock.actors.spark.failures import StageError, job_error
 from penstock.actors.spark.murmur import routes, spark_hash
 from penstock.actors.spark.parcels import CALL, Arrival, Parcel, Phase, unpack
 from penstock.actors.spark.reports import AllOfEach, check_dealt
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import terminals
-from penstock.engine.errors import JobFailedError
+from penstock.engine.errors import JobFailedError, SubtaskError, UserCodeError
 from penstock.engine.graph.physical import PhysicalGraph
+from penstock.error_report import report
 from tests.actors.spark.simulated import gathered, opened
 
 
@@ -68,6 +71,44 @@ def test_a_source_leaves_nothing_of_its_partition_unread_as_spark_would_end_its_
     stage = stage_of(graph, graph.task(1), gathered(), "5ec2e7", EndOfTime())
     assert list(stage(partition()))
     assert ended
+
+
+class Stop(BaseException):
+    """A program's own."""
+
+
+def _called_stage(function: Callable[[Any], Any]) -> Any:
+    env = StreamEnvironment(parallelism=1)
+    env.from_collection([{"n": 1}]).map(function).collect()
+    graph = env.program().physical()
+    call = {"edge": [CALL], "phase": [Phase.CALL], "turn": [0], "sender": [0], "sequence": [0], "rows": [b""]}
+    return stage_of(graph, graph.task(1), gathered(), "5ec2e7", EndOfTime())([pa.record_batch(call)])
+
+
+@pytest.mark.parametrize(
+    "kind", [ValueError, SystemExit, Stop, GeneratorExit, asyncio.CancelledError, KeyboardInterrupt]
+)
+def test_whatever_a_function_raises_comes_to_the_driver_with_its_lines_and_what_to_do(
+    kind: type[BaseException],
+) -> None:
+    def fails(row: Any) -> Any:
+        raise kind("gone")
+
+    with pytest.raises(StageError) as caught:
+        list(_called_stage(fails))
+    error = job_error(RuntimeError(f"PythonException: {caught.value}"), "5ec2e7")
+    # Of an interrupt nobody can tell in the main thread whose it is, and at which row.
+    assert isinstance(error, SubtaskError if kind is KeyboardInterrupt else UserCodeError)
+    assert error.error == f"{kind.__name__}: gone"
+    shown = report(error)
+    assert '    raise kind("gone")' in shown
+    assert "what to do: " in shown
+
+
+def test_a_stage_that_spark_breaks_off_has_not_failed() -> None:
+    parcels = _called_stage(lambda row: row)
+    next(parcels)
+    parcels.close()
 
 
 def test_a_stage_carries_nothing_that_only_others_need(graph: PhysicalGraph) -> None:

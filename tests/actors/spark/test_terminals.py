@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -81,6 +83,24 @@ def test_a_commit_that_fails_for_good_tells_which_sinks_had_committed(monkeypatc
     }
     with pytest.raises(JobFailedError, match=r"operator 'second' \(memory\) could not commit .*'first' had committed"):
         commit(pending, {-1: prepared("a"), -2: prepared("b")})
+
+
+class Exits(Memory):
+    """Ends its process, as it thinks."""
+
+    def commit(self, committables: Any, context: ConnectorContext) -> None:
+        sys.exit("gone")
+
+    def discard(self, context: ConnectorContext) -> None:
+        sys.exit("gone")
+
+
+def test_a_sink_that_exits_ends_no_thread_but_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    pending = {-1: PendingSink(Exits(), "first", 1, "job/first")}
+    with pytest.raises(JobFailedError, match=r"operator 'first' \(memory\) could not commit .*SystemExit: gone"):
+        commit(pending, {-1: prepared("a")})
+    discard(pending.values())
+    assert "leaves behind what was not committed: gone" in caplog.text
 
 
 class Leaving(Memory):
