@@ -53,14 +53,12 @@ def unpacked_question(frame: bytes) -> tuple[int, str, str, Question]:
 def packed_answer(answer: StateAnswer) -> bytes:
     """An answer that several may get. Nothing as above."""
     try:
-        if answer is None or isinstance(answer, PenstockError) or not all(map(is_plain, answer.data.schema.types)):
+        if answer is None or isinstance(answer, PenstockError) or not _is_plain(answer.layout.pickled):
             return _pickled(answer)
         batches = answer.data.to_batches()
         if len(batches) != 1:
             return _pickled(answer)
-        return _pickled(
-            (_packed_layout(answer.layout), answer.redistribution.value, batches[0].serialize().to_pybytes())
-        )
+        return _pickled((answer.layout.pickled, answer.redistribution.value, batches[0].serialize().to_pybytes()))
     except Exception:
         return b""
 
@@ -98,8 +96,8 @@ def _pickled(what: object) -> bytes:
 
 
 @lru_cache(_KEPT)
-def _packed_layout(layout: Layout) -> bytes:
-    return _pickled(layout)
+def _is_plain(layout: bytes) -> bool:
+    return all(map(is_plain, _layout(layout).schema.types))
 
 
 @lru_cache(_KEPT)

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.engine.errors import StateError
-from penstock.engine.state.state_tables import TOUCHED
 from penstock.savepoints.layout import Layout, StateKind
 
 _OF_A_KEY: Final = frozenset({StateKind.VALUE, StateKind.LIST, StateKind.MAP, StateKind.AGGREGATE})
@@ -31,7 +30,7 @@ def check_of_one_key(layout: Layout, key: Sequence[Any], place: str, instead: st
     Raises:
         StateError: it has not, or it is none.
     """
-    own = _own_columns(layout)
+    own = layout.own
     if layout.kind is StateKind.BROADCAST:
         raise StateError(f"{place} is broadcast state, which belongs to no key; use {instead}")
     if layout.kind not in _OF_A_KEY:
@@ -50,7 +49,7 @@ def value_of_key(layout: Layout, found: pa.Table) -> Any:
         layout: of the state, which `check_of_one_key` has let pass.
         found: the rows of the key.
     """
-    own = _own_columns(layout)
+    own = layout.own
     if not found.num_rows:
         return None
     if layout.kind is StateKind.MAP:
@@ -58,7 +57,3 @@ def value_of_key(layout: Layout, found: pa.Table) -> Any:
     if layout.kind is StateKind.AGGREGATE:
         return {name: found.column(name)[0].as_py() for name in own}
     return found.column(own[0])[0].as_py()
-
-
-def _own_columns(layout: Layout) -> list[str]:
-    return [name for stored, name in layout.columns if stored not in (*layout.keys, TOUCHED)]

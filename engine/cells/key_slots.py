@@ -119,6 +119,19 @@ def slots_of_rows(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
     return slots
 
 
+def slots_of_keys(index: KeyIndex, columns: list[pa.Array]) -> _Int64s:
+    """What `index.find(columns)` gives, in a third of the time where `slots_of_rows` has met the keys as numbers.
+
+    Args:
+        columns: the key columns, at least one.
+    """
+    if len(columns) == 1 and _are_integers(columns[0]):
+        found = index.direct.find(columns[0].to_numpy().astype(np.int64, copy=False))
+        if found is not None:
+            return found
+    return index.find(columns)
+
+
 def _repeat(columns: list[pa.Array], keys: int) -> bool:
     """Whether a batch has so many rows for each key that Arrow numbers them faster than the index does."""
     rows = len(columns[0])
@@ -129,7 +142,12 @@ def _repeat(columns: list[pa.Array], keys: int) -> bool:
 
 def _are_many_integers(column: pa.Array) -> bool:
     """Whether it is worth while to look up the keys by their numbers, where these lie close together."""
-    if len(column) < _MANY_ROWS or column.null_count:
+    return len(column) >= _MANY_ROWS and _are_integers(column)
+
+
+def _are_integers(column: pa.Array) -> bool:
+    """Whether all are numbers that 64 bits hold with a sign."""
+    if column.null_count:
         return False
     return pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type)
 

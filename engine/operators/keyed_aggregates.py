@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.engine.aggregates.grouped import GroupedAggregation
 from penstock.engine.aggregates.partials import accumulators_of, partial_layout, rows_of
+from penstock.engine.cells.key_slots import slots_of_keys
 from penstock.engine.cells.slot_accumulators import LATEST, STATE, HeldAccumulators, Rows
 from penstock.engine.columns import beside, one_array
 from penstock.engine.elements import Batch, table_to_record_batch
@@ -117,7 +118,7 @@ class KeyedAccumulators:
         """As `Operator.read_state`."""
         if request.keys is None or len(self._held.index) == 0:
             return self.capture(CaptureRequest(0, CaptureScope.COMPLETE)).tables
-        slots = self._held.index.find([request.keys.column(key) for key in self._keys])
+        slots = slots_of_keys(self._held.index, [request.keys.column(key) for key in self._keys])
         slots = slots[slots >= 0]
         names, keys = self._keys, self._held.index.take(slots)
         parts = [part.captured(slots) for part in self._held.parts]

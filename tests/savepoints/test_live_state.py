@@ -169,6 +169,12 @@ def test_a_key_is_asked_of_its_owner_alone() -> None:
     assert len(run.asked) == 1
 
 
+@pytest.mark.parametrize("count", [1, 2, 32, 33, 40])
+def test_the_owners_of_few_and_of_many_keys_are_asked(count: int) -> None:
+    state = RunByHand(BUILDS["aggregate"], parallelism=8).take(VISITS).state("accumulators")
+    assert sorted(state.scan(USERS[:count]).column("user").to_pylist()) == sorted(USERS[:count])
+
+
 def test_a_scan_gives_what_is_wanted() -> None:
     run = RunByHand(BUILDS["process"]).take(VISITS).take([("user 7", "c", 4)])
     state = run.state("count")

@@ -63,6 +63,15 @@ class DirectSlots:
             slots = self._slots[places]
         return slots
 
+    def find(self, numbers: _Int64s) -> _Int64s | None:
+        """The slot of each number, where all are known; looking changes nothing."""
+        places = numbers - self._low
+        # Those below are beyond all others then.
+        if int(places.view(np.uint64).max(initial=0)) >= len(self._slots):
+            return None
+        slots: _Int64s = self._slots[places]
+        return slots if slots.min(initial=0) >= 0 else None
+
     def _distinct(self, places: _Int64s) -> _Int64s:
         if len(places) < len(self._slots) // _PLACES_A_SORTED_ROW:
             return np.unique(places)

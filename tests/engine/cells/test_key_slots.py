@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.cells import key_slots
-from penstock.engine.cells.key_slots import CountedKeys, map_distinct
+from penstock.engine.cells.key_slots import CountedKeys, map_distinct, slots_of_keys, slots_of_rows
+from penstock.engine.state.keys.index import KeyIndex
 
 KEYS = st.one_of(
     st.lists(st.tuples(st.integers(-5, 20)), min_size=1, max_size=40),
@@ -99,6 +100,22 @@ def test_numbers_that_move_on_keep_their_slots_while_they_are_in_use(batches: li
             in_use |= fresh
             gone = [number for number in in_use if number % 3 == 0]
             keys.leave(np.array([in_use.pop(number) for number in gone], np.int64))
+
+
+NUMBERS = st.integers(-5, 20) | st.sampled_from([10**9, 2**63 - 1, -(2**63)])
+
+
+@given(st.lists(st.lists(NUMBERS, min_size=1), max_size=4), st.lists(NUMBERS | st.none()), st.booleans())
+def test_keys_are_found_as_the_index_finds_them(batches: list[list[int]], asked: list[int | None], gone: bool) -> None:
+    index = KeyIndex()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_slots, "_MANY_ROWS", 1)
+        for numbers in batches:
+            slots = slots_of_rows(index, [pa.array(numbers, pa.int64())])
+    if batches and gone:
+        index.remove(np.unique(slots)[:1])
+    column = pa.array(asked, pa.int64())
+    assert slots_of_keys(index, [column]).tolist() == index.find([column]).tolist()
 
 
 @given(st.lists(st.integers(-(10**12), 10**12) | st.integers(0, 9), min_size=1, max_size=30))

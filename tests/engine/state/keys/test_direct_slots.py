@@ -33,6 +33,19 @@ def test_a_slot_is_asked_for_once() -> None:
     assert given.lookup(9, 5) == [304, 300]
 
 
+def test_slots_are_found_where_all_are_known() -> None:
+    given = Given()
+    given.lookup(7, 5, most=100)
+    found = given.slots.find(np.array([7, 5, 7]))
+    assert found is not None
+    assert found.tolist() == [102, 100, 102]
+    for other in (6, 4, 3, 8, 107, -(2**63), 2**63 - 1):
+        assert given.slots.find(np.array([7, other])) is None
+    given.slots.forget()
+    assert given.slots.find(np.array([7])) is None
+    assert given.asked == [[5, 7]]
+
+
 @pytest.mark.parametrize("first", [0, -(2**63), 2**63 - 1_000])
 def test_numbers_that_go_on_take_no_more_memory_than_they_may(first: int) -> None:
     given = Given()
