@@ -176,13 +176,14 @@ def _round(mode: str) -> s.Evaluate:
 
 
 def _rounded_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
-    """Those that are so large, or digits so far, that there is nothing behind these, stay as they are."""
+    """Values so large, or digits so far, that there is nothing behind these stay as they are; 0 gets no sign."""
     if digits > _MOST_DIGITS:
         return values
     if digits < -_MOST_DIGITS:
-        return pc.multiply(values, 0.0)
+        return pc.add(pc.multiply(values, 0.0), 0.0)
     has_more = pc.less(pc.abs(values), 2.0**53 / 10.0**digits)
-    return pc.if_else(has_more, pc.round(pc.if_else(has_more, values, 0.0), digits, mode), values)
+    rounded = pc.if_else(has_more, pc.round(pc.if_else(has_more, values, 0.0), digits, mode), values)
+    return pc.add(rounded, 0.0)
 
 
 def _scattered(parts: list[tuple[np.ndarray, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:
@@ -293,7 +294,7 @@ FUNCTIONS: Final = (
     _double("EXP", math.exp),
     _double("LN", _logarithm(math.log)),
     _double("LOG10", _logarithm(math.log10)),
-    _double("LOG2", _logarithm(math.log2)),
+    _double("LOG2", lambda value: _log(2.0, value)),
     ScalarFunction("LOG", (s.DOUBLE, s.DOUBLE), always(t.DOUBLE), _doubles(_log), optional=1),
     *(_double(name.upper(), getattr(math, name)) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")),
     *(_double(name.upper(), getattr(math, name)) for name in ("asin", "acos", "atan", "degrees", "radians")),

@@ -124,7 +124,7 @@ def _is_json(text: str, kind: str) -> bool:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("/", "\\/")
+    return json.dumps(text).replace("/", "\\/")
 
 
 def _unquote(text: str) -> str:

@@ -282,8 +282,10 @@ def _are_delimiters(literals: Sequence[object]) -> None:
 
 
 def _from_base64(value: str) -> str | None:
+    # Signs that fill up the end may be missing, all of them.
+    filled = value if "=" in value else value + "=" * (-len(value) % 4)
     try:
-        return base64.b64decode(value, validate=True).decode("utf-8", "replace")
+        return base64.b64decode(filled, validate=True).decode("utf-8", "replace")
     except ValueError:
         return None
 

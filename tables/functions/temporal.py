@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.calendar_patterns import calendar_reader, read_calendar
 from penstock.tables.functions.casts import cast_values
 from penstock.tables.functions.months import Int64s, add_months, months_between
 from penstock.tables.functions.rounded_times import OF_TIMES, ceiled_to, floored_to, may_leave_its_unit
@@ -312,8 +313,8 @@ def _to_date(call: CallValues) -> pa.Array:
     if len(call.columns) == 1:
         return pa.array([None if text is None else _date_or_none(text) for text in texts], pa.date32())
     patterns = call.columns[1].to_pylist()
-    read = [None if v is None or p is None else read_time(v, p) for v, p in zip(texts, patterns, strict=True)]
-    return pa.array([None if v is None else v.date() for v in read], pa.date32())
+    read = [None if v is None or p is None else read_calendar(v, p) for v, p in zip(texts, patterns, strict=True)]
+    return pa.array([None if found is None else found.time.date() for found in read], pa.date32())
 
 
 def _date_or_none(text: str) -> datetime.date | None:
@@ -498,7 +499,7 @@ FUNCTIONS: Final = (
         coerce=_text_or_number_alike,
         check=_readable_in_zone,
     ),
-    _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1, check=_CAN_READ),
+    _function("TO_DATE", (s.TEXT, s.TEXT), t.DATE, _to_date, 1, check=s.checked_text(1, calendar_reader)),
     _present("CURRENT_TIMESTAMP", _LTZ),
     _present("NOW", _LTZ),
     _present("PROCTIME", _LTZ),

@@ -5,6 +5,7 @@ The functions of `temporal.py` use them.
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import re
 from collections.abc import Callable, Sequence
@@ -46,12 +47,13 @@ _JAVA: Final = {
     "s": "%-S",
 }
 _MOST_DIGITS: Final = 18
+_LONGEST_MONTH: Final = 31
 _OFFSETS: Final = ("X", "XX", "XXX", "Z")
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_NAME_OF_MONTH: Final = "|".join((*_MONTHS, *(name[:3] for name in _MONTHS)))
+NAME_OF_MONTH: Final = "|".join((*_MONTHS, *(name[:3] for name in _MONTHS)))
 _ANY_DIGITS: Final = {
     "M": r"\d{1,2}",
     "d": r"\d{1,2}",
@@ -94,7 +96,7 @@ _NUMBERS: Final[dict[str, Callable[[datetime.datetime], int]]] = {
 
 
 @lru_cache(256)
-def _tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
+def tokens(pattern: str) -> tuple[tuple[str, bool], ...]:
     """The pieces of a pattern of Java's DateTimeFormatter, each with whether it is a field."""
     found = [match[0] for match in re.finditer(r"'(?:[^']|'')*'|([A-Za-z])\1*|[^A-Za-z']+", pattern)]
     return tuple((piece.strip("'") if piece[0] == "'" else piece, piece[0].isalpha()) for piece in found)
@@ -111,7 +113,7 @@ def format_time(value: datetime.datetime, pattern: str) -> str:
         '2024/1/31 09:05:07.120'
     """
     parts = []
-    for piece, is_field in _tokens(pattern):
+    for piece, is_field in tokens(pattern):
         if is_field and set(piece) == {"S"}:
             parts.append(f"{value.microsecond:06d}000"[: len(piece)])
         elif is_field and piece in ("Q", "QQ"):
@@ -154,7 +156,7 @@ def shown_unit(pattern: str) -> str | None:
         >>> shown_unit("yyyy-MM-dd HH:mm")
         'minute'
     """
-    letters = {piece[0] for piece, is_field in _tokens(pattern) if is_field}
+    letters = {piece[0] for piece, is_field in tokens(pattern) if is_field}
     for unit, known in _UNITS:
         letters -= set(known)
         if not letters:
@@ -176,7 +178,7 @@ def reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
         ValueError: a letter in it that cannot be read.
     """
     parts, fields = [], []
-    for piece, is_field in _tokens(pattern):
+    for piece, is_field in tokens(pattern):
         if not is_field:
             parts.append(re.escape(piece))
             continue
@@ -186,7 +188,7 @@ def reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
         elif letter in "yu":
             parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
         elif letter == "M" and len(piece) > 2:
-            parts.append(f"((?i:{_NAME_OF_MONTH}))")
+            parts.append(f"((?i:{NAME_OF_MONTH}))")
         elif letter in _ANY_DIGITS:
             parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
         elif letter == "a":
@@ -215,21 +217,27 @@ def fraction_of(text: str, pattern: str) -> str:
 
 def pattern_digits(pattern: str) -> int:
     """How many digits behind the second a pattern of Java has."""
-    return sum(len(piece) for piece, is_field in _tokens(pattern) if is_field and piece[0] == "S")
+    return sum(len(piece) for piece, is_field in tokens(pattern) if is_field and piece[0] == "S")
 
 
 def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datetime | None:
-    """The time of the fields that `reader` has found, one text each; None where there is no such time."""
+    """The time of the fields that `reader` has found, one text each; None where there is no such time.
+
+    Of a day that a short month has not it is the last one of that month.
+    """
     values = dict(zip(fields, texts, strict=True))
-    year = int(values.get("y") or values.get("u") or 1970)
+    digits = values.get("y") or values.get("u") or "1970"
+    year, month, day = int(digits), month_number(values.get("M", "1")), int(values.get("d", 1))
+    if len(digits) == 2:
+        year += 2000
     hour = int(values.get("H", 0))
     if "h" in values:
         hour = int(values["h"]) % 12 + (12 if values.get("a", "am").lower() == "pm" else 0)
     try:
         return datetime.datetime(
-            2000 + year if year < 100 else year,
-            _month(values.get("M", "1")),
-            int(values.get("d", 1)),
+            year,
+            month,
+            min(day, calendar.monthrange(year, month)[1]) if day <= _LONGEST_MONTH else day,
             hour,
             int(values.get("m", 0)),
             int(values.get("s", 0)),
@@ -239,7 +247,13 @@ def time_of(fields: Sequence[str], texts: Sequence[str | Any]) -> datetime.datet
         return None
 
 
-def _month(text: str) -> int:
+def month_number(text: str) -> int:
+    """Of a number, or of a long or short name.
+
+    Example:
+        >>> month_number("feb")
+        2
+    """
     if text.isdecimal():
         return int(text)
     return next(number for number, name in enumerate(_MONTHS, start=1) if name[:3] == text[:3].capitalize())

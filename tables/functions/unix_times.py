@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from penstock.tables import types as t
 from penstock.tables.functions import signatures as s
+from penstock.tables.functions.calendar_patterns import calendar_reader, read_calendar
 from penstock.tables.functions.signatures import CallValues, ScalarFunction, always
-from penstock.tables.functions.time_patterns import DEFAULT_PATTERN, format_time, read_time, reader, time_of
+from penstock.tables.functions.time_patterns import DEFAULT_PATTERN, format_time
 from penstock.tables.functions.times import zone_named
 
 _NO_TIME: Final = -(2**63)
@@ -51,19 +52,10 @@ def _unix_timestamp(call: CallValues) -> pa.Array:
 
 def _unix_seconds(text: str, pattern: str, zone: ZoneInfo) -> int:
     """The seconds since the epoch of what a text begins with; as in Flink, the smallest number where it is no time."""
-    read_by, fields = reader(pattern)
-    found = read_by.match(text)
-    read = None if found is None else time_of(fields, found.groups())
-    if read is None or found is None:
+    read = read_calendar(text, pattern)
+    if read is None:
         return _NO_TIME
-    offset = dict(zip(fields, found.groups(), strict=True)).get("X")
-    if offset is not None and len(offset) == len("+08"):
-        offset += "00"
-    try:
-        given = zone if offset is None else datetime.datetime.strptime(offset, "%z").tzinfo
-    except ValueError:
-        return _NO_TIME
-    return math.floor(_later_moment(read.replace(tzinfo=given)).timestamp())
+    return math.floor(_later_moment(read.time.replace(tzinfo=read.zone or zone)).timestamp())
 
 
 def _later_moment(time: datetime.datetime) -> datetime.datetime:
@@ -77,10 +69,10 @@ def _convert_tz(call: CallValues) -> pa.Array:
 
 
 def _in_zone(text: str, given: str, wanted: str) -> str | None:
-    read = read_time(text, DEFAULT_PATTERN)
+    read = read_calendar(text, DEFAULT_PATTERN)
     if read is None:
         return None
-    time, zone = read.replace(tzinfo=zone_named(given)), zone_named(wanted)
+    time, zone = read.time.replace(tzinfo=zone_named(given)), zone_named(wanted)
     try:
         found = _later_moment(time).astimezone(zone)
     except (OverflowError, ValueError):
@@ -96,7 +88,7 @@ def _are_zones(literals: Sequence[object]) -> None:
 _CAN_WRITE: Final = s.checked_text(
     1, lambda pattern: format_time(datetime.datetime(2024, 1, 31, tzinfo=datetime.timezone.utc), pattern)
 )
-_CAN_READ: Final = s.checked_text(1, reader)
+_CAN_READ: Final = s.checked_text(1, calendar_reader)
 
 FUNCTIONS: Final = (
     ScalarFunction(

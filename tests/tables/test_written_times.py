@@ -66,7 +66,6 @@ def test_date_format_has_no_offset_to_write(time: str, piece: str) -> None:
         ("Sep/01/2024", "MMM/dd/yyyy", dt.date(2024, 9, 1)),
         ("31 May 2024", "dd MMM yyyy", dt.date(2024, 5, 31)),
         ("31 Foo 2024", "dd MMM yyyy", None),
-        ("31 Feb 2024", "dd MMM yyyy", None),
     ],
 )
 def test_months_are_read_by_their_names(text: str, pattern: str, wanted: dt.date | None) -> None:
@@ -75,6 +74,26 @@ def test_months_are_read_by_their_names(text: str, pattern: str, wanted: dt.date
     )
     assert table is not None
     assert list(table.collect()) == [{"d": wanted, "t": wanted}]
+
+
+def test_a_day_that_there_is_not_counts_on_in_a_date_and_is_the_last_one_in_a_timestamp() -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    rows = "(VALUES ('31 Feb 2024'), ('32 Jan 2024'), ('1 Jan 2024')) AS t (a)"
+    table = env.sql(f"SELECT TO_DATE(a, 'd MMM yyyy') AS d, TO_TIMESTAMP(a, 'd MMM yyyy') AS t FROM {rows}")
+    assert table is not None
+    february, january = dt.date(2024, 3, 2), dt.date(2024, 2, 1)
+    first = dt.date(2024, 1, 1)
+    assert [row["d"] for row in table.collect()] == [february, january, first]
+    assert [row["t"] for row in table.collect()] == [dt.datetime(2024, 2, 29), None, dt.datetime(2024, 1, 1)]
+
+
+@pytest.mark.parametrize("ago", [79, 50, 0, -19])
+def test_two_digits_of_a_year_mean_one_of_eighty_years_ago_and_on(ago: int) -> None:
+    year = dt.datetime.now(dt.timezone.utc).year - ago
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    assert written(env, f"SELECT CAST(TO_DATE('1/2/{year % 100:02d}', 'd/M/yy') AS STRING) AS text") == [
+        f"{year}-02-01"
+    ]
 
 
 def test_a_pattern_of_its_own_for_each_row() -> None:
