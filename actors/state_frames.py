@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _ROWS: Final = struct.Struct("<II")
 _KEPT: Final = 64
 """The columns of so many states are known at once."""
+_PACKED: Final[dict[int, tuple[Layout, bytes]]] = {}
 
 
 def packed_question(attempt: int, uid: str, state: str, question: Question) -> bytes:
@@ -53,12 +54,14 @@ def unpacked_question(frame: bytes) -> tuple[int, str, str, Question]:
 def packed_answer(answer: StateAnswer) -> bytes:
     """An answer that several may get. Nothing as above."""
     try:
-        if answer is None or isinstance(answer, PenstockError) or not _is_plain(answer.layout.pickled):
+        if answer is None or isinstance(answer, PenstockError) or not _is_plain(_packed_layout(answer.layout)):
             return _pickled(answer)
         batches = answer.data.to_batches()
         if len(batches) != 1:
             return _pickled(answer)
-        return _pickled((answer.layout.pickled, answer.redistribution.value, batches[0].serialize().to_pybytes()))
+        return _pickled(
+            (_packed_layout(answer.layout), answer.redistribution.value, batches[0].serialize().to_pybytes())
+        )
     except Exception:
         return b""
 
@@ -93,6 +96,17 @@ def _answer(layout: Layout, redistribution: Redistribution, rows: bytes) -> Live
 
 def _pickled(what: object) -> bytes:
     return pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+
+
+def _packed_layout(layout: Layout) -> bytes:
+    """By which object it is: to hash a layout takes longer than to pickle it."""
+    kept = _PACKED.get(id(layout))
+    if kept is None:
+        if len(_PACKED) >= _KEPT:
+            _PACKED.clear()
+        # Where it is kept, no other object can have its id.
+        kept = _PACKED[id(layout)] = layout, _pickled(layout)
+    return kept[1]
 
 
 @lru_cache(_KEPT)

@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from penstock.engine.errors import JobFailedError, PenstockError, wants_everything
+from penstock.engine.errors import JobFailedError, PenstockError, SplitsError, wants_everything
 from penstock.error_report import place_in_program, report, user_line
 
 FAILED: Final = 1
@@ -102,7 +102,11 @@ class Output:
             self.say("".join(traceback.format_exception(error)).rstrip())
         if self.as_json:
             print(json.dumps(error_document(error, tracebacks), indent=2), file=self.stream)
-        shown = report(error) if isinstance(error, JobFailedError) and not tracebacks else message_of(error, tracebacks)
+        shown = (
+            report(error)
+            if isinstance(error, JobFailedError | SplitsError) and not tracebacks
+            else message_of(error, tracebacks)
+        )
         if isinstance(error, PenstockError) and not isinstance(error, JobFailedError):
             # Raised while the program was built: which of its lines it was.
             hint = f"{user_line(error)}{hint}"

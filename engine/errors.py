@@ -23,6 +23,7 @@
     ├── WriteError                  a file of a sink cannot be written, such as on a full disk
     ├── UserCodeError               a function of the user raised: carries its traceback and the row or batch
     │   ├── LifeCycleError          before, between or behind rows: in its `open`, `close` or `snapshot_state`
+    │   │   └── SplitsError         before the job: in the `splits` of a source
     │   └── CallTimeoutError        it did not raise: a call took longer than `map_async` gives it
     ├── StateError                  state or a timer used where there is none: outside open, a key, a keyed stream
     │   ├── TimerError              a function without `on_timer` registers a timer
@@ -290,6 +291,21 @@ class LifeCycleError(UserCodeError):
         "Mend the function where the traceback says, or what it needs there: files, addresses and packages must be "
         "there for every worker."
     )
+
+
+class SplitsError(LifeCycleError):
+    """`Source.splits` raised where the job is planned; nothing has started.
+
+    Args: as those of `UserCodeError`; `given` is the call.
+    """
+
+    remedy = (
+        "Mend splits() where the traceback says, or what it needs there: it is called by the program that submits the "
+        "job, and by the job manager where the source runs at another parallelism."
+    )
+
+    def __str__(self) -> str:
+        return f"source {self.operator!r}: {self.given} raised {self.error}\n{self.traceback.rstrip()}"
 
 
 class CallTimeoutError(UserCodeError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import itertools
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,11 +115,6 @@ class Layout:
     def own(self) -> tuple[str, ...]:
         """What a key has in it: the shown columns that are neither of the key nor times of its last use."""
         return tuple(shown for stored, shown in self.columns if stored not in (*self.keys, TOUCHED))
-
-    @cached_property
-    def pickled(self) -> bytes:
-        """It, as answers carry it."""
-        return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
 
     def holds_for(self, table: pa.Table) -> bool:
         """Whether `layout_of` gives the same for other stored rows of the state."""

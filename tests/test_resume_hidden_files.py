@@ -98,8 +98,9 @@ def test_so_does_one_that_is_started_from_the_last_checkpoint_of_a_run_that_is_o
 def test_runs_that_took_no_checkpoint_leave_it_to_the_next(tmp_path: Path) -> None:
     leave_files(tmp_path)
     second = submit(tmp_path, resume="latest")
-    prepare_without_commit(second, tmp_path)
-    second.suspend()
+    with failing_checkpoints():
+        prepare_without_commit(second, tmp_path)
+        second.suspend()
     assert len({name.split(".")[2] for name in hidden(tmp_path)}) == 2
     submit(tmp_path, resume="latest").wait()
     assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)

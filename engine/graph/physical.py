@@ -18,13 +18,14 @@ from penstock.engine.clock import Clock
 from penstock.engine.config import JobConfig, check_parallelism
 from penstock.engine.connectors import ConnectorContext, Sink, Source, Split, TransactionalSink
 from penstock.engine.elements import FEEDBACK_INPUT
-from penstock.engine.errors import ConfigurationError, GraphError, SinkNotReadyError
+from penstock.engine.errors import ConfigurationError, GraphError, PenstockError, SinkNotReadyError, SplitsError, named
 from penstock.engine.exchange.partitioners import Forward, Partitioner, Rebalance
 from penstock.engine.graph.logical import Chaining, Edge, LogicalGraph, Node, Results, feedback_of, live_part
 from penstock.engine.graph.rewrite import rewrite
 from penstock.engine.graph.scale import Scale
 from penstock.engine.interruption import pass_interruption
 from penstock.engine.metrics import OperatorMetrics, SubtaskMetrics
+from penstock.engine.operators.base import USER_FAILURES, user_traceback
 from penstock.engine.operators.spec import Feedback, OperatorSpec, Resources
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
@@ -342,10 +343,21 @@ class JobSplits:
 
     _made: dict[tuple[str, int], tuple[Split, ...]] = field(default_factory=dict)
 
-    def of(self, source: Source, uid: str, parallelism: int) -> tuple[Split, ...]:
-        """The splits of the source with this uid for that many subtasks."""
+    def of(self, source: Source, name: str, uid: str, parallelism: int) -> tuple[Split, ...]:
+        """The splits of the source with this name and uid for that many subtasks.
+
+        Raises:
+            SplitsError: it cannot make them.
+        """
         if (uid, parallelism) not in self._made:
-            self._made[uid, parallelism] = tuple(source.splits(parallelism))
+            try:
+                self._made[uid, parallelism] = tuple(source.splits(parallelism))
+            except PenstockError:
+                raise
+            except USER_FAILURES as error:
+                pass_interruption(error)
+                call = f"splits({parallelism})"
+                raise SplitsError(name, 0, call, named(error), user_traceback(error)) from error
         return self._made[uid, parallelism]
 
 
@@ -562,7 +574,7 @@ class _TaskBuilder:
             return None
         parallelism, uid = self._parallelism[head.id], uid_of(head)
         made_for = self._split_parallelism.get(uid, parallelism)
-        splits = self._splits.of(head.role, uid, made_for)
+        splits = self._splits.of(head.role, head.name, uid, made_for)
         shares = tuple(splits[subtask::parallelism] for subtask in range(parallelism))
         return SourcePlan(
             head.name, head.role, shares, consumers.chained, consumers.outputs, head.watermarks, uid, made_for

@@ -37,6 +37,8 @@ What an interruption raises there is passed on by `user_code_error` and `life_cy
 """
 _SHOWN_CHARACTERS = 500
 _PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
+_CALLERS: Final = (_PACKAGE, str(Path(os.__file__).parent / "asyncio") + os.sep)
+"""Whose frames stand before those of the user."""
 
 
 def _is_ours(filename: str) -> bool:
@@ -44,11 +46,16 @@ def _is_ours(filename: str) -> bool:
     return filename.startswith((_PACKAGE, "<"))
 
 
+def user_traceback(error: BaseException) -> str:
+    """The traceback of what a call of the user's code raised, as text: the frames from their own first one on."""
+    return "".join(traceback.format_exception(type(error), error, _from_the_user(error)))
+
+
 def _from_the_user(error: BaseException) -> TracebackType | None:
-    """The traceback from the first frame that is not ours on; without the first one where all are, for it is a call."""
+    """The traceback from the first frame of the user on; without the first one where none is, for it is a call."""
     called = error.__traceback__.tb_next if error.__traceback__ else None
     frames = called
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_CALLERS):
         frames = frames.tb_next
     return frames or called
 
@@ -159,8 +166,7 @@ class OperatorContext:
             return error
         if isinstance(error, PenstockError):
             return type(error)(self._placed(str(error), shown, error))
-        text = "".join(traceback.format_exception(type(error), error, _from_the_user(error)))
-        return kind(self.operator, self.subtask, shown, named(error), text)
+        return kind(self.operator, self.subtask, shown, named(error), user_traceback(error))
 
 
 class Operator(ABC):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from penstock.engine.connectors import ConnectorContext, LookupTable, SinkWriter
-from penstock.engine.errors import JobFailedError, LifeCycleError, SubtaskError, UserCodeError
+from penstock.engine.connectors import ConnectorContext, LookupTable, SinkWriter, Split
+from penstock.engine.errors import JobFailedError, LifeCycleError, SplitsError, SubtaskError, UserCodeError
 from penstock.engine.functions import (
     Context,
     KeyedProcessFunction,
@@ -223,6 +223,26 @@ def test_an_exit_within_map_async_leaves_nothing_behind_in_asyncio(
         assert caught.value.__cause__.given == given
     assert [record for record in caplog.records if record.name == "asyncio"] == []
     assert capfd.readouterr() == ("", "")
+
+
+class Unsplit(ScriptedSource):
+    """Cannot say what there is to read."""
+
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        raise Stop("the folder is gone")
+
+
+def test_a_source_without_splits_is_told_before_the_job_begins() -> None:
+    env, sink = local_environment(), RecordingSink()
+    env.from_source(Unsplit({})).name("events").sink_to(sink)
+    with pytest.raises(SplitsError) as caught:
+        env.execute("orders")
+    shown = report(caught.value)
+    assert shown.startswith("Stop: the folder is gone")
+    assert "where: source 'events'\nin:    splits(1)\nwhat to do: Mend splits()" in shown
+    assert "in splits\n" in shown
+    assert "/engine/graph/" not in shown
+    assert sink.events == []
 
 
 @pytest.mark.parametrize("is_async", [False, True])
