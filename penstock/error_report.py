@@ -101,7 +101,7 @@ def _shortened(lines: list[str]) -> list[str]:
 def show_errors_briefly() -> None:
     """Have uncaught errors of Penstock shown so in scripts and notebooks, unless someone else shows errors already.
 
-    In notebooks, so is the interrupt of a cell that waits for Penstock: it is how a job is cancelled there.
+    So is the interrupt of a program or a cell that waits for Penstock: it is how a job is cancelled.
 
     The import of the package does; it is called once more behind that of Ray.
     """
@@ -115,12 +115,20 @@ def show_errors_briefly() -> None:
 
 
 def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Show an error that nobody has caught: one of Penstock's in a screen, any other by `before`."""
-    if not isinstance(error, PenstockError) or wants_everything():
+    """Show an error that nobody has caught: one of Penstock's in a screen, an interrupt of it in two lines, any other
+    by `before`.
+    """
+    frames = traceback.extract_tb(trace)
+    if isinstance(error, PenstockError):
+        told = f"{kind.__name__}: {report(error)}"
+    elif isinstance(error, KeyboardInterrupt) and any(frame.filename.startswith(_PACKAGE) for frame in frames):
+        told = "interrupted"
+    else:
+        told = ""
+    if not told or wants_everything():
         before(kind, error, trace)
         return
-    at = _at(own_place(traceback.extract_tb(trace)))
-    print(f"{kind.__name__}: {report(error)}{at}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
+    print(f"{told}{_at(own_place(frames))}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
 
 
 def user_line(error: BaseException) -> str:
@@ -171,11 +179,4 @@ def _show_in_notebook(
     trace: TracebackType | None,
     tb_offset: int | None = None,
 ) -> None:
-    frames = traceback.extract_tb(trace)
-    is_interrupt = not isinstance(error, PenstockError)
-    if wants_everything() or (is_interrupt and not any(frame.filename.startswith(_PACKAGE) for frame in frames)):
-        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
-    elif is_interrupt:
-        print(f"interrupted{_at(own_place(frames))}", file=sys.stderr)  # noqa: T201 - the place of tracebacks
-    else:
-        show_uncaught(sys.__excepthook__, kind, error, trace)
+    show_uncaught(lambda *_: shell.showtraceback((kind, error, trace), tb_offset=tb_offset), kind, error, trace)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import os
 import queue
+import signal
 import subprocess
 import sys
 import traceback
 from contextlib import redirect_stderr
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -202,6 +204,20 @@ def test_an_interrupted_cell_shows_the_users_line_and_no_frames_of_ours(
     assert (len(told), shown) == (2, [])
     cell(interrupt)
     assert shown == [KeyboardInterrupt]
+
+
+def test_ctrl_c_in_a_program_that_waits_is_told_in_two_lines_and_ends_it_as_one(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import signal\nfrom penstock import StreamEnvironment\n"
+        "env = StreamEnvironment(runtime='local', parallelism=1)\n"
+        "env.from_collection([{'n': 1}]).map(lambda row: signal.raise_signal(signal.SIGINT) or row).print()\n"
+        "env.execute('orders')\n"
+    )
+    ended = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr.splitlines()[-2:] == ["interrupted", f"at {script}:5: env.execute('orders')"]
+    assert "Traceback" not in ended.stderr
 
 
 def test_rays_way_of_showing_errors_is_kept_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
