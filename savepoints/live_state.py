@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engine.errors import ConfigurationError, StateError, StateNotReadyError
-from penstock.engine.state.keys.groups import few_key_groups, key_groups, subtask_of
+from penstock.engine.state.keys.groups import key_groups, subtask_of
 from penstock.engine.state.snapshot import Redistribution
 from penstock.savepoints.far_times import printable
 from penstock.savepoints.key_values import check_of_one_key, value_of_key
@@ -24,8 +24,6 @@ from penstock.savepoints.live_rows import LiveRows, ScanFilter, values_of
 
 _T = TypeVar("_T")
 MOST_KEYS: Final = 100_000
-_FEW_KEYS: Final = 32
-"""Up to here one by one is the quickest way to hash them."""
 _AGAIN_SECONDS: Final = 0.1
 _NOTHING: Final[Mapping[str, Any]] = {}
 _INSTEAD: Final = "scan(where={...})"
@@ -179,8 +177,7 @@ class LiveState:
         batch = pa.RecordBatch.from_arrays(columns, names=list(layout.keys))
         if subtasks.parallelism == 1:
             return {0: batch}
-        grouped = few_key_groups if len(keys) <= _FEW_KEYS else key_groups
-        groups = grouped(columns, subtasks.max_parallelism)
+        groups = key_groups(columns, subtasks.max_parallelism)
         if len(keys) == 1:
             return {subtask_of(int(groups[0]), subtasks.parallelism, subtasks.max_parallelism): batch}
         owners = np.asarray(subtask_of(groups, subtasks.parallelism, subtasks.max_parallelism))

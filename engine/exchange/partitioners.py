@@ -21,7 +21,7 @@ from penstock.engine.elements import Batch
 from penstock.engine.errors import RecordError
 from penstock.engine.few_rows import FewRowsWriter
 from penstock.engine.rows import shown_row
-from penstock.engine.state.keys.groups import check_key_column, few_key_groups, key_groups, subtask_of
+from penstock.engine.state.keys.groups import check_key_column, key_groups, subtask_of
 from penstock.engine.state.keys.identity import coded_columns
 
 Splitter: TypeAlias = Callable[[Batch], Iterable[tuple[int, Batch]]]
@@ -32,8 +32,6 @@ _FEW_CHANNELS: Final = 8
 """So many times it takes less to look for the rows of one channel (0.4 ns a row) than to sort them all (4 to 11 ns)."""
 _FEW_ROWS: Final = 64
 """Fewer travel as bytes, or may be compact: to find that out takes as long as a copy."""
-_FEW_KEYS: Final = 32
-"""Up to here they are hashed one by one sooner than numpy has begun."""
 _FIRST: Final = (0,)
 
 
@@ -209,8 +207,7 @@ class Hash:
             return check_only
 
         def split(batch: Batch) -> Iterable[tuple[int, Batch]]:
-            groups = few_key_groups if batch.data.num_rows <= _FEW_KEYS else key_groups
-            return _parts(batch, subtask_of(groups(key_columns(batch), most), channels, most), channels, write)
+            return _parts(batch, subtask_of(key_groups(key_columns(batch), most), channels, most), channels, write)
 
         return split
 
