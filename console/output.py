@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from penstock.engine.errors import JobFailedError, PenstockError, SplitsError, wants_everything
+from penstock.engine.errors import JobFailedError, PenstockError, UserCodeError, wants_everything
 from penstock.error_report import place_in_program, report, user_line
 
 FAILED: Final = 1
@@ -104,7 +104,7 @@ class Output:
             print(json.dumps(error_document(error, tracebacks), indent=2), file=self.stream)
         shown = (
             report(error)
-            if isinstance(error, JobFailedError | SplitsError) and not tracebacks
+            if isinstance(error, JobFailedError | UserCodeError) and not tracebacks
             else message_of(error, tracebacks)
         )
         if isinstance(error, PenstockError) and not isinstance(error, JobFailedError):

@@ -273,9 +273,14 @@ class UserCodeError(PenstockError):
         self.error = error
         self.traceback = traceback
 
+    @property
+    def place(self) -> str:
+        """Where it arose, in words."""
+        return f"operator {self.operator!r}, subtask {self.subtask}"
+
     def __str__(self) -> str:
         return (
-            f"operator {self.operator!r}, subtask {self.subtask}: the user function raised {self.error}\n"
+            f"{self.place}: the user function raised {self.error}\n"
             f"  called with: {self.given}\n"
             f"{self.traceback.rstrip()}"
         )
@@ -296,7 +301,7 @@ class LifeCycleError(UserCodeError):
 class SplitsError(LifeCycleError):
     """`Source.splits` raised where the job is planned; nothing has started.
 
-    Args: as those of `UserCodeError`; `given` is the call.
+    Args: as those of `UserCodeError`; `operator` is the source, `given` the call, and no subtask has made it.
     """
 
     remedy = (
@@ -304,8 +309,9 @@ class SplitsError(LifeCycleError):
         "job, and by the job manager where the source runs at another parallelism."
     )
 
-    def __str__(self) -> str:
-        return f"source {self.operator!r}: {self.given} raised {self.error}\n{self.traceback.rstrip()}"
+    @property
+    def place(self) -> str:
+        return f"source {self.operator!r}"
 
 
 class CallTimeoutError(UserCodeError):
@@ -320,7 +326,7 @@ class CallTimeoutError(UserCodeError):
     )
 
     def __str__(self) -> str:
-        return f"operator {self.operator!r}, subtask {self.subtask}: {self.error}\n  called with: {self.given}"
+        return f"{self.place}: {self.error}\n  called with: {self.given}"
 
 
 class StateError(PenstockError):
@@ -408,8 +414,13 @@ class SubtaskError(PenstockError):
         self.error = error
         self.traceback = traceback
 
+    @property
+    def place(self) -> str:
+        """Where it arose, in words."""
+        return f"task {self.task!r}, subtask {self.subtask}"
+
     def __str__(self) -> str:
-        return f"task {self.task!r}, subtask {self.subtask}: {self.error}\n{self.traceback.rstrip()}"
+        return f"{self.place}: {self.error}\n{self.traceback.rstrip()}"
 
 
 class ServerError(SubtaskError):
@@ -424,7 +435,7 @@ class ServerError(SubtaskError):
 
     def __str__(self) -> str:
         placed = self.error.startswith("operator ")
-        return self.error if placed else f"task {self.task!r}, subtask {self.subtask}: {self.error}"
+        return self.error if placed else f"{self.place}: {self.error}"
 
 
 def wants_everything() -> bool:

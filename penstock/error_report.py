@@ -21,7 +21,6 @@ from penstock.engine.errors import (
     JobFailedError,
     LifeCycleError,
     PenstockError,
-    SplitsError,
     SubtaskError,
     UserCodeError,
     wants_everything,
@@ -48,7 +47,7 @@ def report(error: BaseException) -> str:
     if isinstance(cause, UserCodeError | SubtaskError):
         if cause.traceback:
             lines += ["", *_shortened(own_frames(cause.traceback))]
-        lines += ["", f"where: {_place(cause)}"]
+        lines += ["", f"where: {cause.place}"]
     if isinstance(cause, UserCodeError):
         what = "in:   " if isinstance(cause, LifeCycleError) else "with: "
         lines.append(f"{what} {cause.given}")
@@ -62,13 +61,6 @@ def report(error: BaseException) -> str:
 def _cause(error: BaseException) -> BaseException:
     """The one error that counts."""
     return error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
-
-
-def _place(cause: UserCodeError | SubtaskError) -> str:
-    if isinstance(cause, SplitsError):
-        return f"source {cause.operator!r}"
-    place = f"operator {cause.operator!r}" if isinstance(cause, UserCodeError) else f"task {cause.task!r}"
-    return f"{place}, subtask {cause.subtask}"
 
 
 def _headline(error: BaseException, cause: BaseException) -> str:
