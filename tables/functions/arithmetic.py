@@ -164,7 +164,10 @@ def _round(mode: str) -> s.Evaluate:
         for count in sorted({digit for digit in digits if digit is not None}):
             chosen = np.array([digit == count for digit in digits])
             some = column.filter(pa.array(chosen))
-            rounded = decimals.rounded(some, count, mode) if is_exact else _rounded_floats(some, count, mode)
+            # Plus 0, as nothing is -0 then.
+            rounded = (
+                decimals.rounded(some, count, mode) if is_exact else pc.add(_rounded_floats(some, count, mode), 0.0)
+            )
             parts.append((chosen, rounded))
         found = _scattered(parts, column.type, call.rows)
         if kind.kind is Kind.DECIMAL:
@@ -176,14 +179,13 @@ def _round(mode: str) -> s.Evaluate:
 
 
 def _rounded_floats(values: pa.Array, digits: int, mode: str) -> pa.Array:
-    """Values so large, or digits so far, that there is nothing behind these stay as they are; 0 gets no sign."""
+    """Those that are so large, or digits so far, that there is nothing behind these, stay as they are."""
     if digits > _MOST_DIGITS:
         return values
     if digits < -_MOST_DIGITS:
-        return pc.add(pc.multiply(values, 0.0), 0.0)
+        return pc.multiply(values, 0.0)
     has_more = pc.less(pc.abs(values), 2.0**53 / 10.0**digits)
-    rounded = pc.if_else(has_more, pc.round(pc.if_else(has_more, values, 0.0), digits, mode), values)
-    return pc.add(rounded, 0.0)
+    return pc.if_else(has_more, pc.round(pc.if_else(has_more, values, 0.0), digits, mode), values)
 
 
 def _scattered(parts: list[tuple[np.ndarray, pa.Array]], kind: pa.DataType, rows: int) -> pa.Array:

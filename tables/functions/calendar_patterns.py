@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from penstock.tables.functions.time_patterns import NAME_OF_MONTH, month_number, tokens
+from penstock.tables.functions.time_patterns import HALF_OF_DAY, NAME_OF_MONTH, OFFSET, month_number, tokens
 
 _BLANKS: Final = r"[ \t]*"
 
 _YEARS_BEHIND: Final = 80
 """Two digits of a year mean one of the hundred years that begin so many years ago."""
-_OTHERS: Final[Mapping[str, str]] = {
-    "a": "((?i:am|pm))",
-    "X": r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))",
-}
+_NO_NUMBERS: Final[Mapping[str, str]] = {"M": NAME_OF_MONTH, "a": HALF_OF_DAY, "X": OFFSET}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +54,8 @@ def calendar_reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
             # Right before another field there are as many digits as letters; no fewer may be tried when that fails.
             digits = rf"(?=(\d{{1,{len(piece)}}}))\{len(fields)}" if is_followed else r"(-?\d+)"
             parts.append(_BLANKS + digits)
-        elif piece[0] == "M":
-            parts.append(f"{_BLANKS}((?i:{NAME_OF_MONTH}))")
-        elif piece[0] in _OTHERS:
-            parts.append(_BLANKS + _OTHERS[piece[0]])
+        elif piece[0] in _NO_NUMBERS:
+            parts.append(_BLANKS + _NO_NUMBERS[piece[0]])
         else:
             raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
     return re.compile("".join(parts)), tuple(fields)
@@ -78,12 +73,13 @@ def read_calendar(text: str, pattern: str) -> CalendarTime | None:
     if found is None:
         return None
     values = {piece[0]: (piece, value) for piece, value in zip(fields, found.groups(), strict=True)}
-    number = {letter: int(value) for letter, (_, value) in values.items() if value.lstrip("-").isdecimal()}
-    month = number["M"] if "M" in number else month_number(values.get("M", ("", "1"))[1])
-    hours = number.get("H", 0)
-    if "h" in number:
-        hours = (0 if number["h"] == 12 else number["h"]) + 12 * (values.get("a", ("", "am"))[1].lower() == "pm")
     try:
+        # Of thousands of digits Python makes no number.
+        number = {letter: int(value) for letter, (_, value) in values.items() if value.lstrip("-").isdecimal()}
+        month = number["M"] if "M" in number else month_number(values.get("M", ("", "1"))[1])
+        hours = number.get("H", 0)
+        if "h" in number:
+            hours = (0 if number["h"] == 12 else number["h"]) + 12 * (values.get("a", ("", "am"))[1].lower() == "pm")
         first = datetime.datetime(_year(values) + (month - 1) // 12, (month - 1) % 12 + 1, 1)
         time = first + datetime.timedelta(
             days=number.get("d", 1) - 1,

@@ -53,7 +53,10 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-NAME_OF_MONTH: Final = "|".join((*_MONTHS, *(name[:3] for name in _MONTHS)))
+NAME_OF_MONTH: Final = f"((?i:{'|'.join((*_MONTHS, *(name[:3] for name in _MONTHS)))}))"
+HALF_OF_DAY: Final = "([AaPp][Mm])"
+OFFSET: Final = r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))"
+"""What fields are read by that are no numbers."""
 _ANY_DIGITS: Final = {
     "M": r"\d{1,2}",
     "d": r"\d{1,2}",
@@ -188,13 +191,13 @@ def reader(pattern: str) -> tuple[re.Pattern[str], tuple[str, ...]]:
         elif letter in "yu":
             parts.append(r"(\d{4})" if len(piece) != 2 else r"(\d{2})")
         elif letter == "M" and len(piece) > 2:
-            parts.append(f"((?i:{NAME_OF_MONTH}))")
+            parts.append(NAME_OF_MONTH)
         elif letter in _ANY_DIGITS:
             parts.append(f"({_ANY_DIGITS[letter]})" if len(piece) == 1 else rf"(\d{{{len(piece)}}})")
         elif letter == "a":
-            parts.append("([AaPp][Mm])")
+            parts.append(HALF_OF_DAY)
         elif letter == "X":
-            parts.append(r"(Z|[+-]\d{2}:?\d{2}|[+-]\d{2}(?!\d))")
+            parts.append(OFFSET)
         else:
             raise ValueError(f"the pattern {pattern!r} has {piece!r}, which cannot be read")
         fields.append(letter)

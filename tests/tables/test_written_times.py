@@ -87,6 +87,23 @@ def test_a_day_that_there_is_not_counts_on_in_a_date_and_is_the_last_one_in_a_ti
     assert [row["t"] for row in table.collect()] == [dt.datetime(2024, 2, 29), None, dt.datetime(2024, 1, 1)]
 
 
+@pytest.mark.parametrize(
+    "text", ["1" * 5_000 + "/2/2020", "1/2/" + "9" * 30, "-99999999999/2/2020", "1/2/-5", "1/99999999/2020"]
+)
+def test_dates_beyond_the_calendar_are_null(text: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    assert written(env, f"SELECT CAST(TO_DATE('{text}', 'd/M/yyyy') AS STRING) AS text") == [None]
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("text", ["0001-01-01 00:00:00", "9999-12-31 23:59:59"])
+def test_the_ends_of_the_calendar_have_seconds(text: str, zone: str) -> None:
+    env = StreamEnvironment(runtime="local", parallelism=1)
+    env.sql(f"SET 'table.local-time-zone' = '{zone}'")
+    (seconds,) = written(env, f"SELECT UNIX_TIMESTAMP('{text}') AS text")
+    assert isinstance(seconds, int)
+
+
 @pytest.mark.parametrize("ago", [79, 50, 0, -19])
 def test_two_digits_of_a_year_mean_one_of_eighty_years_ago_and_on(ago: int) -> None:
     year = dt.datetime.now(dt.timezone.utc).year - ago
