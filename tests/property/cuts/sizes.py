@@ -42,7 +42,6 @@ _BOUNDS: Final[tuple[tuple[ModuleType, str, int], ...]] = (
     (segment_cells, "_MIN_RELEASED", 0),
     (session_cells, "_FEW", 0),
     (partitioners, "_FEW_ROWS", 0),
-    (partitioners, "_FEW_KEYS", 0),
     (slice_cells, "_SMALL", 0),
     (slice_tree, "_MANY_SLICES", 4),
     (slot_accumulators, "_MANY_ROWS", 2),
