@@ -1,9 +1,10 @@
 """How soon is live state answered while a job works as fast as it can, and what does it cost that job?
 
-A running sum of 100,000 keys, asked for 1,000 keys a second: one by one by eight threads, and fifty at a time. The job
-alone is measured in turns with it. Who asks runs on the same machine: on two cores it takes from the job what it uses
-itself. So rows a CPU-second are those of the job's processes: the threads that ask are left out, and what a question
-takes in them is said by itself (`asker`, in ms of CPU). Run by `perf/run.py lookups`, on Ray.
+A running sum of 100,000 keys, asked for 1,000 keys a second by eight threads that take turns: one by one, and fifty at
+a time. One job is measured throughout, asked and not asked in turns: two jobs lie further apart than what is looked
+for. Who asks runs on the same machine: on two cores it takes from the job what it uses itself. So rows a CPU-second are
+those of the job's processes: the threads that ask are left out, and what a question takes in them is said by itself.
+Run by `perf/run.py lookups`, on Ray.
 """
 
 from __future__ import annotations
@@ -11,19 +12,32 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from penstock import DataStream, StreamEnvironment
 from penstock.engine.errors import PenstockError
+from penstock.engine.job.handle import JobHandle
 from penstock.queryable_state import state
 from penstock.savepoints.live_state import LiveState
 from perf import keyed
-from perf.harness import BenchmarkError, CountingSink, Options, Reading, Result, Workload, measure_running
+from perf.harness import (
+    BenchmarkError,
+    CountingSink,
+    Options,
+    Reading,
+    Result,
+    Workload,
+    go_on_until,
+    measure_running,
+    spread,
+    wait_for_whole,
+)
+from perf.keyed_state import DetailedResult, summary
 
 _NAME: Final = "lookups"
 _KEYS: Final = 100_000
@@ -32,6 +46,8 @@ _THREADS: Final = 8
 _TOGETHER: Final = 50
 _UID: Final = "totals"
 _STATE: Final = "accumulators"
+_SETTLED_SECONDS: Final = 0.5
+"""Behind the last who asked, or the first."""
 _PATIENCE_SECONDS: Final = 30.0
 _How: TypeAlias = "Callable[[LiveState, random.Random], bool]"
 """Asks once; whether all was there."""
@@ -63,18 +79,28 @@ class Asked:
 
 
 def run(options: Options, wanted: str = "") -> Iterator[Result]:
-    """Measure the variants whose name contains `wanted`, in turns with the job that nobody asks."""
+    """Measure the variants whose name contains `wanted`, in turns with the same job when nobody asks."""
     if options.runtime != "ray":
         raise BenchmarkError("lookups: live state is asked of jobs on Ray; leave out --runtime local")
     workload = _named(keyed.workload(options, "uniform", _KEYS, "coalesced"))
-    variants = {"nobody asks": None, "1,000 keys/s one by one": _one_by_one, "1,000 keys/s fifty by fifty": _together}
+    variants = {"1,000 keys/s one by one": _one_by_one, "1,000 keys/s fifty by fifty": _together}
     chosen = {name: how for name, how in variants.items() if wanted in name}
-    readings: dict[str, list[Reading]] = {name: [] for name in chosen}
-    for _ in range(options.repetitions):
-        for name, how in chosen.items():
-            readings[name].append(_measure(workload, options, how))
-    for name, measured in readings.items():
-        yield Result.of(_NAME, name, measured)
+    pairs: dict[str, list[tuple[Reading, Reading]]] = {name: [] for name in chosen}
+    env = options.environment()
+    workload.stream(env).sink_to(CountingSink()).name("count")
+    job = env.submit(_NAME)
+    try:
+        wait_for_whole(job, workload.counted, 1)
+        live = _found()
+        go_on_until(job, time.monotonic() + options.warm_up)
+        settled = replace(options, warm_up=_SETTLED_SECONDS)
+        for number in range(options.repetitions):
+            for name, how in chosen.items():
+                pairs[name].append(_pair(job, workload, settled, (live, how), alone_first=number % 2 == 1))
+    finally:
+        job.cancel()
+    for name, measured in pairs.items():
+        yield _result(name, measured)
 
 
 def _named(workload: Workload) -> Workload:
@@ -84,31 +110,41 @@ def _named(workload: Workload) -> Workload:
     return Workload("asked", stream, workload.counted, workload.check)
 
 
-def _measure(workload: Workload, options: Options, how: _How | None) -> Reading:
-    env = options.environment()
-    workload.stream(env).sink_to(CountingSink()).name("count")
-    job = env.submit(_NAME)
-    try:
-        if how is None:
-            return measure_running(job, workload, options)
-        with _asking(how, options.warm_up) as asked:
-            found = measure_running(job, workload, options)
-    finally:
-        job.cancel()
+def _pair(
+    job: JobHandle, workload: Workload, options: Options, asks: tuple[LiveState, _How], alone_first: bool
+) -> tuple[Reading, Reading]:
+    """The job that is asked, and alone."""
+    before = measure_running(job, workload, options) if alone_first else None
+    with _asking(*asks) as asked:
+        found = measure_running(job, workload, options)
     if not asked.seconds or asked.wrong:
         raise BenchmarkError(f"lookups: {len(asked.seconds)} answers, and {asked.wrong} questions without one")
-    return asked.reading(found)
+    return asked.reading(found), before or measure_running(job, workload, options)
+
+
+def _result(variant: str, pairs: Sequence[tuple[Reading, Reading]]) -> DetailedResult:
+    """The job that is asked, and how much less it does than alone, pair by pair."""
+    asked = [one for one, _ in pairs]
+    figures: dict[str, object] = {
+        "ms of CPU that a question takes in who asks": summary([one.latency_ms["asker"] or 0.0 for one in asked])
+    }
+    for what, of in (("rows a second", "events_per_second"), ("rows a CPU-second", "events_per_cpu_second")):
+        lost = [100 - 100 * getattr(one, of) / getattr(alone, of) for one, alone in pairs]
+        figures[f"{what} when nobody asks"] = summary([getattr(alone, of) for _, alone in pairs])
+        figures[f"less {what}, in percent"] = summary(lost)
+    median, apart = Reading.median(asked), spread([one.events_per_second for one in asked])
+    return DetailedResult(_NAME, variant, median, apart, asked, figures)
 
 
 @contextmanager
-def _asking(how: _How, warm_up: float) -> Iterator[Asked]:
-    """Asks in threads behind the warm-up, until the measurement is over."""
+def _asking(live: LiveState, how: _How) -> Iterator[Asked]:
+    """Asks in threads until the measurement is over."""
     asked, over = Asked(), threading.Event()
     step = _THREADS / _PER_SECOND * (_TOGETHER if how is _together else 1)
 
     def ask(number: int) -> None:
-        live = _found(over)
-        if live is None or over.wait(warm_up):
+        # Not all at once.
+        if over.wait(step * number / _THREADS):
             return
         drawn, due = random.Random(number), time.monotonic()
         begun, used = due, time.thread_time()
@@ -136,17 +172,19 @@ def _asking(how: _How, warm_up: float) -> Iterator[Asked]:
             thread.join(_PATIENCE_SECONDS)
 
 
-def _found(over: threading.Event) -> LiveState | None:
-    """The state, as soon as it has rows; None: the measurement was over before."""
-    while not over.wait(0.2):
+def _found() -> LiveState:
+    """The state, as soon as it has rows."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline:
         try:
             live = state(_NAME, _UID, _STATE)
             if live.scan(limit=1).num_rows:
                 return live
         except PenstockError:
             # It has not begun.
-            continue
-    return None
+            pass
+        time.sleep(0.2)
+    raise BenchmarkError("lookups: the job has no state to ask for")
 
 
 def _one_by_one(live: LiveState, drawn: random.Random) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock import tumbling
 from perf import keyed, lookups, watched, window
-from perf.harness import Options, Reading
+from perf.harness import CountingSink, Options, Reading
 from tests.web.fakes import FakeCluster
 from tests.web.serving import Server
 
@@ -29,10 +29,9 @@ class Known:
         return None if self.asked == 7 else {"sum(v)": 1.0}
 
 
-def test_keys_are_asked_for_until_the_measurement_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_are_asked_for_until_the_measurement_is_over() -> None:
     state: Any = Known()
-    monkeypatch.setattr(lookups, "_found", lambda over: state)
-    with lookups._asking(lookups._one_by_one, 0.0) as asked:
+    with lookups._asking(state, lookups._one_by_one) as asked:
         deadline = time.monotonic() + 120
         while len(asked.seconds) < 10 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -45,9 +44,21 @@ def test_keys_are_asked_for_until_the_measurement_is_over(monkeypatch: pytest.Mo
     assert found.latency_ms["asker"] == pytest.approx(1000 * asked.cpu_seconds / len(asked.seconds))
 
 
-def test_the_job_that_is_asked_is_measured_as_any_other() -> None:
+def test_a_job_is_measured_asked_and_alone() -> None:
+    state: Any = Known()
+    state.asked = 7
     workload = lookups._named(keyed.workload(LOCAL, "uniform", 1_000, "coalesced"))
-    assert lookups._measure(workload, LOCAL, None).events_per_second
+    env = LOCAL.environment()
+    workload.stream(env).sink_to(CountingSink()).name("count")
+    job = env.submit("asked")
+    try:
+        pair = lookups._pair(job, workload, LOCAL, (state, lookups._one_by_one), alone_first=True)
+    finally:
+        job.cancel()
+    result = lookups._result("one by one", [pair])
+    assert result.ours.latency_ms["p99"] is not None
+    assert result.figures["rows a second when nobody asks"]["median"] > 0
+    assert result.figures["less rows a second, in percent"]["readings"] == 1
 
 
 def test_a_watched_job_has_latency_markers() -> None:
