@@ -36,7 +36,7 @@ from penstock.actors.tail import StreamRoute
 from penstock.actors.task_log import LogLine
 from penstock.engine.checkpointing.history import CheckpointPart
 from penstock.engine.checkpointing.instructions import Place
-from penstock.engine.errors import WorkerLostError, encodable
+from penstock.engine.errors import WorkerLostError, encodable, in_full
 from penstock.engine.graph.scale import ParallelismRequest
 from penstock.engine.job import events as ev
 from penstock.engine.job.info import JobInfo
@@ -99,7 +99,7 @@ class JobManager:
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, lambda: asyncio.ensure_future(self.leave()))
         if self._detached:
             if report.error is not None:
-                _LOG.error("job %r failed: %s", self._shell.name, encodable(str(report.error)))
+                _LOG.error("job %r failed: %s", self._shell.name, encodable(in_full(report.error)))
             try:
                 await asyncio.to_thread(note_end, self._notes, self._id, await self.info())
             except Exception:

@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from penstock.engine.errors import JobFailedError, PenstockError, UserCodeError, wants_everything
+from penstock.engine.errors import JobFailedError, PenstockError, UserCodeError, in_full, wants_everything
 from penstock.error_report import place_in_program, report, user_line
 
 FAILED: Final = 1
@@ -137,7 +137,8 @@ def message_of(error: BaseException, tracebacks: bool) -> str:
     # Storage is for errors: `--version` does without.
     from penstock.savepoints.storage import redact
 
-    text = redact(error.format_message() if isinstance(error, TyperException) else str(error)) or type(error).__name__
+    whole = in_full(error) if tracebacks else str(error)
+    text = redact(error.format_message() if isinstance(error, TyperException) else whole) or type(error).__name__
     if not tracebacks and _TRACEBACK in text:
         text = f"{text.split(_TRACEBACK)[0].rstrip()}\n(--traceback shows where)"
     said, mark, lines = text.partition(_TRACEBACK)

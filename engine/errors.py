@@ -58,6 +58,8 @@ import traceback
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from penstock.engine.tracebacks import in_short
+
 
 class PenstockError(Exception):
     """Base class of all errors below."""
@@ -257,7 +259,7 @@ class UserCodeError(PenstockError):
         subtask: index of the subtask, from 0.
         given: what the function was called with (a row or a batch, shortened).
         error: the exception as `Type: message`.
-        traceback: the user's own traceback, as text.
+        traceback: its traceback, as text, with all frames; `str` shows the user's.
     """
 
     remedy = (
@@ -278,12 +280,12 @@ class UserCodeError(PenstockError):
         """Where it arose, in words."""
         return f"operator {self.operator!r}, subtask {self.subtask}"
 
+    def told(self, frames: str) -> str:
+        """Its text with these frames, those of `traceback` or fewer."""
+        return f"{self.place}: the user function raised {self.error}\n  called with: {self.given}\n{frames}".rstrip()
+
     def __str__(self) -> str:
-        return (
-            f"{self.place}: the user function raised {self.error}\n"
-            f"  called with: {self.given}\n"
-            f"{self.traceback.rstrip()}"
-        )
+        return self.told(_shown(self.traceback))
 
 
 class LifeCycleError(UserCodeError):
@@ -325,7 +327,7 @@ class CallTimeoutError(UserCodeError):
         "AsyncFunction whose timeout(row) emits rows in place of the error."
     )
 
-    def __str__(self) -> str:
+    def told(self, frames: str) -> str:
         return f"{self.place}: {self.error}\n  called with: {self.given}"
 
 
@@ -402,7 +404,7 @@ class SubtaskError(PenstockError):
         task: name of the task.
         subtask: index of the subtask, from 0.
         error: the exception as `Type: message`.
-        traceback: its traceback, as text.
+        traceback: its traceback, as text, with all frames; `str` shows the user's.
     """
 
     remedy = "The traceback says where; `PENSTOCK_TRACEBACK=full` shows all of it."
@@ -419,8 +421,12 @@ class SubtaskError(PenstockError):
         """Where it arose, in words."""
         return f"task {self.task!r}, subtask {self.subtask}"
 
+    def told(self, frames: str) -> str:
+        """Its text with these frames, those of `traceback` or fewer."""
+        return f"{self.place}: {self.error}\n{frames}".rstrip()
+
     def __str__(self) -> str:
-        return f"{self.place}: {self.error}\n{self.traceback.rstrip()}"
+        return self.told(_shown(self.traceback))
 
 
 class ServerError(SubtaskError):
@@ -433,7 +439,7 @@ class ServerError(SubtaskError):
 
     remedy = "Mend that, and start the job again; with a restart strategy (`restart=`) it tries again by itself."
 
-    def __str__(self) -> str:
+    def told(self, frames: str) -> str:
         placed = self.error.startswith("operator ")
         return self.error if placed else f"{self.place}: {self.error}"
 
@@ -441,6 +447,28 @@ class ServerError(SubtaskError):
 def wants_everything() -> bool:
     """Whether the user has asked for all frames of errors (`PENSTOCK_TRACEBACK=full`)."""
     return os.environ.get("PENSTOCK_TRACEBACK", "") == "full"
+
+
+def _shown(frames: str) -> str:
+    return frames if wants_everything() else in_short(frames)
+
+
+def in_full(error: BaseException) -> str:
+    """What an error says, with all frames that it, or that of the job whose failure it is, carries; for a log.
+
+    Example:
+        >>> in_full(SubtaskError("sink", 0, "OSError: disk full", "Traceback: all frames"))
+        "task 'sink', subtask 0: OSError: disk full\\nTraceback: all frames"
+    """
+    cause = cause_of(error)
+    if isinstance(cause, UserCodeError | SubtaskError):
+        return str(error).replace(str(cause), cause.told(cause.traceback), 1)
+    return str(error)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The one error that counts: of the failure of a job that by which it failed."""
+    return error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
 
 
 def encodable(text: str) -> str:

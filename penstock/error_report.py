@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
@@ -23,15 +21,14 @@ from penstock.engine.errors import (
     PenstockError,
     SubtaskError,
     UserCodeError,
+    cause_of,
     wants_everything,
 )
+from penstock.engine.tracebacks import FRAME, HEADER, PACKAGE, own_frames
 
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
-_PACKAGE: Final = str(Path(__file__).parent) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
-_HEADER: Final = "Traceback (most recent call last):"
-_FRAME: Final = re.compile(r'^  File "([^"]+)", line (\d+)')
 _MOST_LINES: Final = 30
 
 
@@ -42,7 +39,7 @@ def report(error: BaseException) -> str:
         >>> print(report(JobFailedError("job 'orders' failed: no room for 4 slots")).splitlines()[0])
         job 'orders' failed: no room for 4 slots
     """
-    cause = _cause(error)
+    cause = cause_of(error)
     lines = [_headline(error, cause)]
     if isinstance(cause, UserCodeError | SubtaskError):
         if cause.traceback:
@@ -58,31 +55,11 @@ def report(error: BaseException) -> str:
     return "\n".join(lines)
 
 
-def _cause(error: BaseException) -> BaseException:
-    """The one error that counts."""
-    return error.__cause__ if isinstance(error, JobFailedError) and error.__cause__ is not None else error
-
-
 def _headline(error: BaseException, cause: BaseException) -> str:
     text = str(error) or type(error).__name__
     if isinstance(cause, UserCodeError | SubtaskError):
-        return text.replace(str(cause), cause.error, 1).split(_HEADER)[0].rstrip()
+        return text.replace(str(cause), cause.error, 1).split(HEADER)[0].rstrip()
     return text
-
-
-def own_frames(text: str) -> list[str]:
-    """The lines of a traceback as text, without the frames of this package."""
-    kept: list[str] = []
-    is_ours = False
-    for line in text.rstrip().splitlines():
-        frame = _FRAME.match(line)
-        if frame is not None:
-            is_ours = frame[1].startswith(_PACKAGE)
-        elif not line.startswith(" "):
-            is_ours = False
-        if not is_ours and line != _HEADER:
-            kept.append(line)
-    return kept
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -113,7 +90,7 @@ def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException
     frames = traceback.extract_tb(trace)
     if isinstance(error, PenstockError):
         told = f"{kind.__name__}: {report(error)}"
-    elif isinstance(error, KeyboardInterrupt) and any(frame.filename.startswith(_PACKAGE) for frame in frames):
+    elif isinstance(error, KeyboardInterrupt) and any(frame.filename.startswith(PACKAGE) for frame in frames):
         told = "interrupted"
     else:
         told = ""
@@ -134,9 +111,9 @@ def place_in_program(error: BaseException) -> tuple[str, int] | None:
     Args:
         error: of a job, or of a program that makes none.
     """
-    cause = _cause(error)
+    cause = cause_of(error)
     if isinstance(cause, UserCodeError):
-        shown = map(_FRAME.match, cause.traceback.splitlines())
+        shown = map(FRAME.match, cause.traceback.splitlines())
         frames = [(frame[1], int(frame[2])) for frame in shown if frame is not None]
     elif isinstance(error, JobFailedError):
         return None
@@ -151,7 +128,7 @@ def _at(place: traceback.FrameSummary | None) -> str:
 
 def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Where in the user's own program: what lies below it is ours, or of libraries that we call."""
-    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((PACKAGE, "<"))]
     return next(reversed(_own(theirs) or theirs[:1]), None)
 
 
@@ -161,7 +138,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _is_own(filename: str) -> bool:
-    return not filename.startswith((_PACKAGE, "<", *_LIBRARIES))
+    return not filename.startswith((PACKAGE, "<", *_LIBRARIES))
 
 
 def _show_in_notebook(

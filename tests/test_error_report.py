@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import queue
 import signal
 import subprocess
@@ -21,7 +20,7 @@ import penstock as ps
 from penstock import error_report
 from penstock.engine import errors
 from penstock.engine.errors import ConfigurationError, JobFailedError, PenstockError, UserCodeError
-from penstock.error_report import own_frames, own_place, report, show_errors_briefly
+from penstock.error_report import own_place, report, show_errors_briefly
 
 
 def number_of(row: Any) -> Any:
@@ -68,16 +67,6 @@ def test_an_error_in_open_speaks_of_no_row() -> None:
     text = report(failed.value)
     assert "in:    open(context)" in text.splitlines()
     assert "row" not in text.partition("what to do: ")[2], text
-
-
-def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:
-    ours = error_report.__file__
-    text = (
-        'Traceback (most recent call last):\n  File "mine.py", line 1, in f\n    g()\n'
-        f'  File "{ours}", line 9, in h\n    raise\n  File "mine.py", line 2, in g\n    1 / 0\nZeroDivisionError: no\n'
-    )
-    lines = ['  File "mine.py", line 1, in f', "    g()", '  File "mine.py", line 2, in g', "    1 / 0"]
-    assert own_frames(text) == [*lines, "ZeroDivisionError: no"]
 
 
 def test_the_place_is_the_users_line_and_not_that_of_a_library_below() -> None:
@@ -255,13 +244,6 @@ def shown(error: BaseException) -> str:
     with redirect_stderr(stream):
         sys.excepthook(type(error), error, error.__traceback__)
     return stream.getvalue()
-
-
-def test_a_package_whose_name_begins_alike_is_the_users() -> None:
-    ours = os.path.dirname(error_report.__file__)
-    theirs = [f'  File "{ours}_flows/orders.py", line 3, in parse', "    int(row)"]
-    text = "\n".join([f'  File "{ours}/actors/subtask.py", line 1, in step', "    step()", *theirs, "ValueError: x"])
-    assert own_frames(text) == [*theirs, "ValueError: x"]
 
 
 def test_remedies_speak_of_options_that_there_are() -> None:

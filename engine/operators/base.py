@@ -6,7 +6,6 @@ the picklable description that the job graph holds; each subtask creates its own
 
 from __future__ import annotations
 
-import os
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -29,6 +28,7 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope, Operator
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
+from penstock.engine.tracebacks import PACKAGE, calls_the_user
 
 USER_FAILURES: Final = BaseException
 """What a call of a user's function fails with: `sys.exit` in it fails the subtask, and does not end its process.
@@ -36,14 +36,11 @@ USER_FAILURES: Final = BaseException
 What an interruption raises there is passed on by `user_code_error` and `life_cycle_error`.
 """
 _SHOWN_CHARACTERS = 500
-_PACKAGE: Final = str(Path(__file__).parents[2]) + os.sep
-_CALLERS: Final = (_PACKAGE, str(Path(os.__file__).parent / "asyncio") + os.sep)
-"""Whose frames stand before those of the user."""
 
 
 def _is_ours(filename: str) -> bool:
     """Ours, or code that was made at run time, such as the `__init__` of a dataclass: no line that anybody can read."""
-    return filename.startswith((_PACKAGE, "<"))
+    return filename.startswith((PACKAGE, "<"))
 
 
 def user_traceback(error: BaseException) -> str:
@@ -55,7 +52,7 @@ def _from_the_user(error: BaseException) -> TracebackType | None:
     """The traceback from the first frame of the user on; without the first one where none is, for it is a call."""
     called = error.__traceback__.tb_next if error.__traceback__ else None
     frames = called
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_CALLERS):
+    while frames is not None and calls_the_user(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames or called
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from penstock.console import command_line
 from penstock.console.command_line import run_command
 from penstock.console.output import Output
+from penstock.engine.errors import SubtaskError
 
 ORDERS = "\x1b]0;owned\x07\x1b[2Jorders\r\x9b31m\u202e"
 
@@ -44,6 +45,15 @@ def test_an_error_that_nobody_foresaw_is_named(
     assert capsys.readouterr().err == (
         "error: module 'six' has no attribute 'moves' (AttributeError; --traceback shows where)\n"
     )
+
+
+def test_all_frames_of_an_error_are_shown_to_who_asks_for_them(capsys: pytest.CaptureFixture[str]) -> None:
+    frames = f'Traceback (most recent call last):\n  File "{command_line.__file__}", line 1, in run\nOSError: full'
+    error = SubtaskError("sink", 0, "OSError: full", frames)
+    Output(io.StringIO()).error(error)
+    assert command_line.__file__ not in capsys.readouterr().err
+    Output(io.StringIO(), tracebacks=True).error(error)
+    assert command_line.__file__ in capsys.readouterr().err
 
 
 def test_json_is_whole() -> None:

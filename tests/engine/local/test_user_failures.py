@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -167,11 +168,27 @@ def test_whatever_a_function_raises_is_told_with_place_row_and_line(kind: type[B
     assert isinstance(cause, UserCodeError)
     assert isinstance(cause, LifeCycleError) is (call in ("open", "close"))
     assert given in cause.given
+    assert _files(caught.value) == {__file__}
     shown = report(caught.value).splitlines()
     assert kind.__name__ in " ".join(shown)
     assert '    raise AT_HAND["kind"]("gone")' in shown
     assert len(shown) < 26
     assert shown[-2].startswith("what to do: ")
+
+
+def _files(error: BaseException) -> set[str]:
+    """Those that what a program catches shows lines of."""
+    return set(re.findall(r'File "([^"]+)"', str(error)))
+
+
+def test_all_frames_are_there_for_who_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_TRACEBACK", "full")
+    AT_HAND.update(kind=ValueError, calls=0)
+    env = local_environment()
+    _rows(env).sink_to(FailingSink())
+    with pytest.raises(JobFailedError) as caught:
+        env.execute("orders")
+    assert len(_files(caught.value)) > 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,6 +203,7 @@ def test_so_is_what_sinks_and_sources_raise(kind: type[BaseException]) -> None:
         cause = caught.value.__cause__
         assert isinstance(cause, SubtaskError)
         assert (cause.subtask, cause.error) == (0, f"{kind.__name__}: gone")
+        assert _files(caught.value) == {__file__}
         assert len(report(caught.value).splitlines()) < 26
 
 

@@ -1,0 +1,53 @@
+"""Tracebacks as texts: which frames are the user's.
+
+Errors (`errors.py`) carry the whole text from a worker to the client, and show the user's frames alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+HEADER: Final = "Traceback (most recent call last):"
+PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
+"""The folder of the package, in this process."""
+FRAME: Final = re.compile(r'^  File "([^"]+)", line (\d+)')
+_CALLERS: Final = re.compile(
+    rf"{re.escape(PACKAGE)}|.*[/\\]python3\.\d+[/\\](asyncio|concurrent[/\\]futures|site-packages[/\\]penstock)[/\\]"
+)
+"""What calls the user's code: this package, here or where the error arose, and what runs its threads and coroutines."""
+
+
+def calls_the_user(filename: str) -> bool:
+    """Whether a file is of what calls the user's code, so that its frames are none of his."""
+    return _CALLERS.match(filename) is not None
+
+
+def own_frames(text: str) -> list[str]:
+    """The lines of a traceback without the frames of what calls the user's code, and without its header."""
+    kept: list[str] = []
+    is_callers = False
+    for line in text.rstrip().splitlines():
+        frame = FRAME.match(line)
+        if frame is not None:
+            is_callers = calls_the_user(frame[1])
+        elif not line.startswith(" "):
+            is_callers = False
+        if not is_callers and line != HEADER:
+            kept.append(line)
+    return kept
+
+
+def in_short(text: str) -> str:
+    """The traceback with the user's frames alone; empty where it has none.
+
+    Example:
+        >>> print(in_short('Traceback (most recent call last):\\n  File "mine.py", line 1, in f\\nValueError: no'))
+        Traceback (most recent call last):
+          File "mine.py", line 1, in f
+        ValueError: no
+    """
+    lines = own_frames(text)
+    return "\n".join([HEADER, *lines]) if any(map(FRAME.match, lines)) else ""
