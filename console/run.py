@@ -288,8 +288,11 @@ def _cancelled(prepared: _Prepared) -> str:
         return f"what it has left cannot be read: {error}"
     if left is not None:
         return f"its newest checkpoint stays, {left}; resume with --resume"
-    if not prepared.env.config.checkpoints.enabled:
+    checkpoints = prepared.env.config.checkpoints
+    if not checkpoints.enabled:
         return "it took no checkpoints, so it begins anew"
+    if checkpoints.retain_on_cancel:
+        return "it had no checkpoint yet, so it begins anew"
     return (
         "its checkpoints went with it, so it begins anew; "
         "-Dexecution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps the newest, and "

@@ -395,14 +395,22 @@ def test_who_is_told_to_end_before_the_job_runs_says_so_too(
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize(
+    ("kept", "takes", "left"),
+    [
+        (True, True, "its newest checkpoint stays, {}; resume with --resume"),
+        (True, False, "it had no checkpoint yet, so it begins anew\n"),
+        (False, True, "its checkpoints went with it"),
+    ],
+)
 def test_ctrl_c_says_what_stays_of_the_job(
-    penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+    penstock: Penstock, words: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, takes: bool, left: str
 ) -> None:
     taken: list[str] = []
 
     def wait(job: JobHandle, output: object) -> None:
-        taken.append(job.checkpoint())
+        if takes:
+            taken.append(job.checkpoint())
         raise KeyboardInterrupt
 
     monkeypatch.setattr("penstock.console.run._wait", wait)
@@ -417,8 +425,7 @@ def test_ctrl_c_says_what_stays_of_the_job(
     settings = ("-Dexecution.checkpointing.dir=kept", "-Dexecution.checkpointing.interval=5m", retention)
     done = penstock("run", "--local", *settings, "endless.py:flow")
     assert done.code == 130
-    left = f"its newest checkpoint stays, {taken[0]}; resume with --resume" if kept else "its checkpoints went with it"
-    assert f"job endless was cancelled (Ctrl-C): {left}" in done.err
+    assert f"job endless was cancelled (Ctrl-C): {left.format(*taken)}" in done.err
 
 
 def test_a_local_run_takes_no_cluster(penstock: Penstock, words: Path) -> None:
