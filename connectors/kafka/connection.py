@@ -169,6 +169,7 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
     installed()
     try:
         await asyncio.wait_for(start, CONNECT_SECONDS)
+        heard.tell()
     except (asyncio.TimeoutError, KafkaError, OSError, AssertionError) as error:
         # A broker that has just started may name none, itself not either: aiokafka asserts that there is one.
         in_time = f"no answer within {CONNECT_SECONDS:g} s" if isinstance(error, asyncio.TimeoutError) else str(error)
@@ -186,17 +187,31 @@ def _has_no_password(record: logging.LogRecord) -> bool:
 
 
 class _LastWords(logging.Filter):
-    """Keeps the newest error that aiokafka logs in this thread: its exception does not say why it could not connect."""
+    """Holds the errors that aiokafka logs in this thread: its exception does not say why it could not connect, and ours
+    tells the newest of them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.text = ""
+        self._held: list[logging.LogRecord] = []
         self._thread = threading.get_ident()
 
+    @property
+    def text(self) -> str:
+        """The newest; empty: none."""
+        return self._held[-1].getMessage() if self._held else ""
+
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno >= logging.ERROR and record.thread == self._thread:
-            self.text = record.getMessage()
-        return True
+        if record.levelno < logging.ERROR or record.thread != self._thread:
+            return True
+        self._held.append(record)
+        return False
+
+    def tell(self) -> None:
+        """Log what was held after all, as of a broker that is away beside one that has answered."""
+        self._thread = 0
+        for record in self._held:
+            logging.getLogger(record.name).handle(record)
 
 
 class EventLoopThread:
