@@ -7,7 +7,10 @@ the stages behind.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import signal
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +52,19 @@ class Taker(Protocol[_T_contra]):
     def add(self, term: _T_contra, /) -> None:
         """Tell the driver."""
         ...
+
+
+@contextlib.contextmanager
+def _never_interrupted() -> Iterator[None]:
+    """Take no Ctrl-C, which is the driver's: a `KeyboardInterrupt` in a process of Spark is what a function raises."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass(frozen=True)
@@ -93,7 +109,8 @@ class Stage:
         given = iter(batches)
         subtask, parcels = called(given)
         try:
-            yield from to_arrow(self.run(subtask, parcels))
+            with _never_interrupted():
+                yield from to_arrow(self.run(subtask, parcels))
         except BaseException as error:
             if closes_generator(error):
                 raise

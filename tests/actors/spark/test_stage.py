@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from penstock.actors.spark.parcels import CALL, Arrival, Parcel, Phase, unpack
 from penstock.actors.spark.reports import AllOfEach, check_dealt
 from penstock.actors.spark.stage import stage_of
 from penstock.actors.spark.terminals import terminals
-from penstock.engine.errors import JobFailedError, SubtaskError, UserCodeError
+from penstock.engine.errors import JobFailedError, UserCodeError
 from penstock.engine.graph.physical import PhysicalGraph
 from penstock.error_report import report
 from tests.actors.spark.simulated import gathered, opened
@@ -97,9 +98,9 @@ def test_whatever_a_function_raises_comes_to_the_driver_with_its_lines_and_what_
     with pytest.raises(StageError) as caught:
         list(_called_stage(fails))
     error = job_error(RuntimeError(f"PythonException: {caught.value}"), "5ec2e7")
-    # Of an interrupt nobody can tell in the main thread whose it is, and at which row.
-    assert isinstance(error, SubtaskError if kind is KeyboardInterrupt else UserCodeError)
-    assert error.error == f"{kind.__name__}: gone"
+    assert isinstance(error, UserCodeError)
+    assert (error.given, error.error) == ("{'n': 1}", f"{kind.__name__}: gone")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     shown = report(error)
     assert '    raise kind("gone")' in shown
     assert "what to do: " in shown
