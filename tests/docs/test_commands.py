@@ -149,3 +149,10 @@ def test_the_fixture_of_the_tutorial_on_connectors_is_one() -> None:
     known: dict[str, Any] = {"pytest": pytest, "TransactionalSinkSuite": TransactionalSinkSuite}
     exec(_code("connectors.md"), known)
     assert issubclass(known["TestLedgerSink"], TransactionalSinkSuite)
+
+
+def test_a_clone_is_installed_as_it_is() -> None:
+    """A copy would take the place of the editable install that `make` makes, and stay as it is behind a `git pull`."""
+    of_clone = [one for one in COMMANDS if one.words[:2] == ("pip", "install") and re.match(r"\.(\[|$)", one.words[-1])]
+    assert of_clone
+    assert [one for one in of_clone if "--editable" not in one.words] == []
