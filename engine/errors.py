@@ -407,7 +407,7 @@ class SubtaskError(PenstockError):
         traceback: its traceback, as text, with all frames; `str` shows the user's.
     """
 
-    remedy = "The traceback says where; `PENSTOCK_TRACEBACK=full` shows all of it."
+    remedy = "Mend what the traceback shows, and start the job again."
 
     def __init__(self, task: str, subtask: int, error: str, traceback: str) -> None:
         super().__init__(task, subtask, error, traceback)
