@@ -26,6 +26,7 @@ _SERVERS: Final[Mapping[str, Callable[[], Kafka | Postgres | Redis | S3]]] = {
     "redis": Redis,
     "s3": S3,
 }
+_BUCKET: Final = "penstock"
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
                 server = _SERVERS[name]()
                 running.callback(server.stop)
                 server.start()
-                addresses[name] = server.addresses()
+                addresses[name] = {**server.addresses(), **_made(server)}
             sys.stdout.write(json.dumps(addresses) + "\n" if options.json else _lines(addresses))
             sys.stdout.flush()
             sys.stderr.write("Running; Ctrl-C stops the servers and removes their data.\n")
@@ -64,6 +65,14 @@ def main(arguments: Sequence[str]) -> int:
             _hear_no_more()
             sys.stderr.write(f"{error}\n")
             return 1
+
+
+def _made(server: Kafka | Postgres | Redis | S3) -> dict[str, str]:
+    """What a server needs to be of use, and its address."""
+    if not isinstance(server, S3):
+        return {}
+    server.create_bucket(_BUCKET)
+    return {"bucket": _BUCKET}
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:

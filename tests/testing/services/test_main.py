@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -41,6 +42,21 @@ def test_servers_run_until_a_signal_comes(number: signal.Signals, tmp_path: Path
         os.killpg(process.pid, number)
         assert process.wait(30) == 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("handlers")
+def test_the_s3_server_has_a_bucket(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = list[bytes]()
+
+    def look() -> None:
+        s3 = json.loads(capsys.readouterr().out)["s3"]
+        with urllib.request.urlopen(f"{s3['endpoint']}/{s3['bucket']}?list-type=2") as answer:
+            listed.append(answer.read())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(signal, "pause", look)
+    assert main(["s3", "--json"]) == 0
+    assert b"<Name>penstock</Name>" in listed[0]
 
 
 class _Slow:
