@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.engine.job.info import InputInfo
+from penstock.engine.metric_types import PENDING_RECORDS
 from penstock.web.cluster import Reading
 from tests.web.conftest import Serve, needs_chromium
 from tests.web.fakes import ORDERS, FakeCluster, orders_metrics, wide
@@ -164,3 +165,34 @@ def test_a_wide_task_shows_the_rows_in_sight_and_no_more(page: Any, server: Serv
     # So with the lines of the chart above it.
     page.get_by_text("all 1600 are within the grey, and 1594 have no line").wait_for()
     assert page.get_by_role("img", name="Watermarks of its subtasks").locator("path.line").count() == 6 + 3
+
+
+WITHIN = """() => [...document.querySelectorAll(".graph g.node")].map((node) => {
+  const box = node.querySelector("rect.box").getBoundingClientRect();
+  return [...node.querySelectorAll("text")].map((text) => [text.textContent, text.getBoundingClientRect()])
+    .filter(([, at]) => at.left < box.left + 5 || box.right - 5 < at.right).map(([text]) => text);
+})"""
+"""The texts of each box that run out of it."""
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_what_stands_in_a_box_runs_out_of_none(page: Any, server: Server, cluster: FakeCluster, width: int) -> None:
+    names = ("events of the shop -> WATERMARKS BY AT", "GROUP BY WAREHOUSE, COUNTRY, CUSTOMER")
+    tasks = [replace(task, name=name) for task, name in zip(ORDERS.tasks, names, strict=True)]
+    read = orders_metrics(10)
+    counters = read[0].operators[0][1]
+    counters.watermark = 1_700_000_847_000
+    counters.group.gauge(PENDING_RECORDS[0], lambda: 11_040_000_000)
+    cluster.readings = [Reading(replace(ORDERS, tasks=tuple(tasks)), read)]
+    before = page.viewport_size
+    page.set_viewport_size({"width": width, "height": 900})
+    try:
+        page.goto(f"{server.url}#/jobs/orders-1/")
+        page.locator(".graph text", has_text="watermark 2023-11-14 22:27:27").wait_for()
+        page.locator(".graph text", has_text="behind").wait_for()
+        page.locator(".graph g.node").nth(1).scroll_into_view_if_needed()
+        page.locator(".graph text", has_text="GROUP BY").wait_for()
+        assert page.evaluate(WITHIN) == [[], []]
+        assert page.locator(".graph g.node title").all_text_contents()[-1] == names[1]
+    finally:
+        page.set_viewport_size(before)

@@ -3,7 +3,7 @@ import { html, useLayoutEffect, useMemo, useState } from "/pages/vendor/htm-prea
 import { UPGRADED } from "/pages/api.js";
 import { number, share, watermark } from "/pages/parts.js";
 
-const WIDTH = 232, HEIGHT = 112, APART = 120, MARGIN = 8, MANY = 30;
+const WIDTH = 232, HEIGHT = 112, APART = 120, MARGIN = 8, MANY = 30, INNER = WIDTH - 20;
 
 // The ids of tasks that follow one another, each with nothing beside it, as rows.
 function rowsOf(tasks) {
@@ -68,6 +68,15 @@ function usePlaces(tasks) {
 
 const cut = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
+// A task's name as far as it is no wider than its box; how wide letters are depends on the font.
+let pen;
+function fitted(name) {
+  pen ||= Object.assign(document.createElement("canvas").getContext("2d"), { font: `600 13px ${getComputedStyle(document.body).fontFamily}` });
+  let length = Math.min(name.length, 40);
+  while (length > 1 && pen.measureText(cut(name, length)).width > INNER) length--;
+  return cut(name, length);
+}
+
 const STEP = 256; // pixels: what is in sight is looked at again each time that the graph has been scrolled so far
 
 // All tasks are boxes that keyboards and screen readers reach; what stands in a box, and over a line, is drawn of those in sight.
@@ -97,15 +106,14 @@ export function Graph({ tasks, selected, onSelect }) {
 }
 
 function inBox(task) {
-  const inner = WIDTH - 20;
   return html`<title>${task.name}</title>
-    <text x="10" y="20" font-weight="600">${cut(task.name, 25)}</text>
+    <text x="10" y="20" font-weight="600">${fitted(task.name)}</text>
     <text class="small" x=${WIDTH - 10} y="38" text-anchor="end">× ${task.parallelism}</text>
-    <text class="small" x="10" y="38">${task.inputs.length ? "in" : "reads"} ${number(task.rows_in_per_second)}/s</text>
+    <text class="small" x="10" y="38">${task.inputs.length ? "in" : "reads"} ${number(task.rows_in_per_second)}/s${task.pending_records == null ? "" : `, ${number(task.pending_records)} behind`}</text>
     <text class="small" x="10" y="54">out ${number(task.rows_out_per_second)}/s${task.skew > 0.5 ? `  skew +${share(task.skew)}` : ""}</text>
-    <text class="small" x="10" y="70">${[task.pending_records == null ? "" : `${number(task.pending_records)} behind`, task.watermark == null ? "" : `watermark ${watermark(task.watermark)}`].filter(Boolean).join(", ")}</text>
-    <rect x="10" y="80" width=${inner} height="9" rx="2" fill="var(--idle)" />
-    <rect x="10" y="80" width=${inner * task.busy} height="9" rx="2" fill="var(--busy)" />
-    <rect x=${10 + inner * task.busy} y="80" width=${inner * Math.min(task.blocked, 1 - task.busy)} height="9" rx="2" fill="var(--blocked)" />
+    <text class="small" x="10" y="70">${task.watermark == null ? "" : `watermark ${watermark(task.watermark)}`}</text>
+    <rect x="10" y="80" width=${INNER} height="9" rx="2" fill="var(--idle)" />
+    <rect x="10" y="80" width=${INNER * task.busy} height="9" rx="2" fill="var(--busy)" />
+    <rect x=${10 + INNER * task.busy} y="80" width=${INNER * Math.min(task.blocked, 1 - task.busy)} height="9" rx="2" fill="var(--blocked)" />
     <text class="small" x="10" y="103">busy ${share(task.busy)}, backpressured ${share(task.blocked)}</text>`;
 }
