@@ -158,7 +158,7 @@ def _given_up(run: _Run, opened: OpenBlobs) -> tuple[str, ...]:
     What is left of the run is the only thing that does. Whoever begins with it commits these rows as it begins.
     """
     taken = _taken(run, opened)
-    # A run with a checkpoint of its own has tidied up behind those that it replaced.
+    # A run with a checkpoint of its own has tidied up behind those that it replaced, or its sinks' state says so.
     before = run.replaces if taken is None else ()
     paths = [path for path, _ in run.folder.list()]
     last = None if taken is None else savepoint_of(split_url(taken)[1], run.job_id)

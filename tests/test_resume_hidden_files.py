@@ -13,6 +13,7 @@ from penstock import FileSink
 from penstock.engine.connectors import ConnectorContext
 from penstock.engine.errors import CheckpointError
 from penstock.engine.job.handle import JobHandle
+from penstock.engine.operators.sink import TransactionalSinkOperator
 from penstock.savepoints.runs import replaced_by_resuming, state_to_resume
 from penstock.savepoints.store import FolderJobStore
 from tests.test_resume import ROWS, run_for_a_while, submit, written
@@ -102,6 +103,20 @@ def test_runs_that_took_no_checkpoint_leave_it_to_the_next(tmp_path: Path) -> No
         prepare_without_commit(second, tmp_path)
         second.suspend()
     assert len({name.split(".")[2] for name in hidden(tmp_path)}) == 2
+    submit(tmp_path, resume="latest").wait()
+    assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)
+
+
+def test_so_does_one_that_is_suspended_between_its_first_checkpoint_and_the_removal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = leave_files(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(TransactionalSinkOperator, "on_checkpoint_complete", lambda *_: None)
+        second = submit(tmp_path, resume="latest")
+        run_for_a_while(second)
+        second.suspend()
+    assert hidden(tmp_path) >= left
     submit(tmp_path, resume="latest").wait()
     assert (hidden(tmp_path), written(tmp_path)) == (set(), ALL)
 

@@ -32,6 +32,8 @@ COMMITTABLES: Final = "committables"
 """The state of a transactional sink: what is prepared and not committed; the two columns below, then the data's."""
 WRITER: Final = "__writer"
 CHECKPOINT: Final = "__checkpoint"
+_REPLACED: Final = "replaced"
+"""The state of one that has not removed yet what earlier runs have left: its identities in these, a row each."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -104,9 +106,12 @@ class TransactionalSinkOperator(Operator):
         self._has_checkpoints = context.config.checkpoints.enabled
         # One subtask does it for all.
         self._replaced = context.replaced if context.subtask == 0 else ()
-        if context.restored is not None and COMMITTABLES in context.restored.tables:
+        tables = {} if context.restored is None else context.restored.tables
+        if COMMITTABLES in tables:
             # The checkpoint counts, or it would not be restored; a new writer may end what old ones have left open.
-            self._commit(committables_of(context.restored.tables[COMMITTABLES].data))
+            self._commit(committables_of(tables[COMMITTABLES].data))
+        if _REPLACED in tables:
+            self._replaced = tuple(dict.fromkeys([*self._replaced, *tables[_REPLACED].data.column(0).to_pylist()]))
         self._writer = self._sink.open(self._context)
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
@@ -116,11 +121,14 @@ class TransactionalSinkOperator(Operator):
     def capture(self, request: CaptureRequest) -> OperatorCapture:
         assert self._writer is not None
         self._prepared.extend(self._writer.prepare(request.checkpoint))
-        prepared = tuple(self._prepared)
-        if not prepared:
-            return OperatorCapture()
-        table = TableCapture(Redistribution.WHOLE, lambda: committables_table(prepared))
-        return OperatorCapture({COMMITTABLES: table})
+        prepared, replaced = tuple(self._prepared), self._replaced
+        tables: dict[str, TableCapture] = {}
+        if prepared:
+            tables[COMMITTABLES] = TableCapture(Redistribution.WHOLE, lambda: committables_table(prepared))
+        if replaced:
+            # The run may end between this checkpoint and its removing them.
+            tables[_REPLACED] = TableCapture(Redistribution.WHOLE, lambda: pa.table({_REPLACED: replaced}))
+        return OperatorCapture(tables)
 
     @property
     def shows_state(self) -> bool:
