@@ -208,7 +208,7 @@ def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema)
     names = schema.names
     if redistribution is Redistribution.KEYED:
         return _keyed_kind(name, schema)
-    if name == SPLITS_TABLE and names == SPLITS_SCHEMA.names:
+    if name == SPLITS_TABLE and names[:3] == SPLITS_SCHEMA.names[:3]:
         return StateKind.SPLITS, ()
     if name == COMMITTABLES and names[:2] == [WRITER, CHECKPOINT]:
         return StateKind.COMMITTABLES, ()

@@ -214,9 +214,11 @@ class Savepoint:
         raise CheckpointError(f"{self.path} has no operator {uid!r}{nearest(uid, uids)}; it has {shown or 'none'}")
 
     def source_positions(self, uid: str) -> pa.Table:
-        """How far each split of a source is: `split_id`, `position` (JSON, as its reader gave it), `finished`.
+        """How far each split of a source is: `split_id`, `position` (JSON, as its reader gave it), `finished`,
+        `watermark`.
 
-        Splits that had not been begun are not in it; `position` is null behind the end of a split.
+        Splits that had not been begun are not in it; `position` is null behind the end of a split, `watermark`
+        (ms) where it had no event time; checkpoints of older versions lack it.
 
         Raises:
             CheckpointError: no such operator, or it is no source.

@@ -60,6 +60,10 @@ class TimedInput:
         self.watermark = MIN_TIMESTAMP
         self.idle = False
 
+    def resume(self, watermark: int) -> None:
+        """Event time had come to `watermark` (int64 ms) before a restore: it goes on from there."""
+        self.watermark = self._said.watermark = watermark
+
     def process(self, batch: Batch, out: Collector) -> None:
         """Emit the rows with timestamps, and what they say about event time. A row ends idleness."""
         if not self.has_time(batch.data):

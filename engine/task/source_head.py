@@ -14,7 +14,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -61,9 +61,11 @@ SPLITS_SCHEMA: Final = pa.schema(
         pa.field("split_id", pa.string(), nullable=False),
         pa.field("position", pa.string()),
         pa.field("finished", pa.bool_(), nullable=False),
+        pa.field("watermark", pa.int64()),
     ]
 )
-"""`position` is JSON text, as the reader gave it; null behind the end of the split, and before its first row."""
+"""`position` is JSON text, as the reader gave it; null behind the end of the split, and before its first row.
+`watermark` is how far event time was in a split that had begun (ms); null where it had none. Old ones lack it."""
 _LOOK_SECONDS: Final = 1.0
 """How often the source is asked for more splits."""
 
@@ -138,7 +140,7 @@ class SourceHead:
         if table is None:
             return
         self._splits.restore(table.data.to_pylist())
-        if self._splits.positions and not self._source.rewindable:
+        if self._splits.begun and not self._source.rewindable:
             raise RestoreError(
                 f"operator {self._context.operator!r}, subtask {self._context.subtask}: the source cannot resume where "
                 "it was: it has no open_at(); give it one, or start without the checkpoint"
@@ -147,11 +149,10 @@ class SourceHead:
 
     def capture(self) -> OperatorCapture:
         """How far all splits are that have been begun; call it right behind a barrier, before a reader continues."""
-        rows: list[tuple[str, str | None, bool]]
-        rows = [*((split.split_id, _position(split.reader), False) for split in self._open), *self._splits.unopened()]
+        rows = [*(split.row for split in self._open), *self._splits.unopened()]
 
         def table() -> pa.Table:
-            columns = zip(*rows, strict=True) if rows else ([], [], [])
+            columns = zip(*rows, strict=True) if rows else ([], [], [], [])
             return pa.Table.from_arrays(
                 [pa.array(list(c), t) for c, t in zip(columns, SPLITS_SCHEMA.types, strict=True)], schema=SPLITS_SCHEMA
             )
@@ -189,7 +190,7 @@ class SourceHead:
         """End all splits here, as if their input had ended; a restore from a capture would resume where that was."""
         for split in list(self._open):
             if self._source.rewindable:
-                self._splits.positions[split.split_id] = _position(split.reader)
+                self._splits.begun[split.split_id] = split.begun
             self._open.remove(split)
             split.reader.close()
             split.time.end()
@@ -277,12 +278,12 @@ class SourceHead:
 
     def _open_split(self, split: Split) -> None:
         self._expect()
-        time = self._time.open_split()
-        position = self._splits.positions.pop(split.split_id, None)
-        if position is None:
+        begun = self._splits.begun.pop(split.split_id, None)
+        time = self._time.open_split(None if begun is None else begun.watermark)
+        if begun is None:
             reader = self._source.open(split, self._context)
         else:
-            reader = self._source.open_at(split, json.loads(position), self._context)
+            reader = self._source.open_at(split, json.loads(begun.position), self._context)
         self._open.append(_OpenSplit(split.split_id, reader, time))
 
     def _wait(self) -> Wait | None:
@@ -349,10 +350,6 @@ def _row_bytes(data: pa.RecordBatch) -> float:
     return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 
-def _position(reader: SourceReader) -> str:
-    return json.dumps(reader.position(), sort_keys=True)
-
-
 def _is_barrier(element: Element) -> bool:
     return isinstance(element, Barrier)
 
@@ -381,6 +378,22 @@ class _Queue:
         self._elements.append(element)
 
 
+class Begun(NamedTuple):
+    """Where to resume in a split.
+
+    Args:
+        position: JSON text, as its reader gave it.
+        watermark: how far event time was (int64 ms); None where it had none.
+    """
+
+    position: str
+    watermark: int | None
+
+
+_Row: TypeAlias = tuple[str, str | None, bool, int | None]
+"""As `SPLITS_SCHEMA` has it."""
+
+
 @dataclass(slots=True, eq=False)
 class _OpenSplit:
     """A reader, its event time, and when (seconds, monotonic) to ask it again."""
@@ -389,6 +402,15 @@ class _OpenSplit:
     reader: SourceReader
     time: SplitTime
     asleep_until: float = -math.inf
+
+    @property
+    def begun(self) -> Begun:
+        return Begun(json.dumps(self.reader.position(), sort_keys=True), self.time.reached)
+
+    @property
+    def row(self) -> _Row:
+        begun = self.begun
+        return self.split_id, begun.position, False, begun.watermark
 
 
 class SubtaskSplits:
@@ -406,7 +428,7 @@ class SubtaskSplits:
 
     Attributes:
         pending: to be opened, in this order.
-        positions: where to resume (JSON text) in splits that were begun and are not open, by id.
+        begun: where to resume in splits that were begun and are not open, by id.
         finished: the ids of those that are at their end.
         next_look: when `look` may find some (seconds, monotonic); infinity for never.
     """
@@ -415,7 +437,7 @@ class SubtaskSplits:
         self, source: Source, planned: Sequence[Split], all_planned: Collection[str], context: ConnectorContext
     ) -> None:
         self.pending = deque(planned)
-        self.positions: dict[str, str] = {}
+        self.begun: dict[str, Begun] = {}
         self.finished: set[str] = set()
         self._source = source
         self._planned = planned
@@ -445,7 +467,9 @@ class SubtaskSplits:
             self._known.update(others)
             planned |= self._made_again(filter(self._is_mine, others))
         mine = [saved[split_id] for split_id in planned if split_id in saved]
-        self.positions = {row["split_id"]: row["position"] for row in mine if row["position"] is not None}
+        self.begun = {
+            row["split_id"]: Begun(row["position"], row.get("watermark")) for row in mine if row["position"] is not None
+        }
         self.finished = {row["split_id"] for row in mine if row["finished"]}
         self.pending = deque(split for split_id, split in planned.items() if split_id not in self.finished)
 
@@ -480,14 +504,13 @@ class SubtaskSplits:
                 if self._is_mine(split.split_id):
                     self.pending.append(split)
 
-    def unopened(self) -> list[tuple[str, str | None, bool]]:
+    def unopened(self) -> list[_Row]:
         """Rows of a capture: of splits at their end, and of those that were begun or found but are not open."""
-        rows: list[tuple[str, str | None, bool]]
-        rows = [(split_id, position, False) for split_id, position in self.positions.items()]
+        rows: list[_Row] = [(split_id, at.position, False, at.watermark) for split_id, at in self.begun.items()]
         if self.may_grow:
-            waiting = [split.split_id for split in self.pending if split.split_id not in self.positions]
-            rows += [(split_id, None, False) for split_id in waiting]
-        return [*rows, *((split_id, None, True) for split_id in sorted(self.finished))]
+            waiting = [split.split_id for split in self.pending if split.split_id not in self.begun]
+            rows += [(split_id, None, False, None) for split_id in waiting]
+        return [*rows, *((split_id, None, True, None) for split_id in sorted(self.finished))]
 
     def end(self) -> None:
         """Nothing more is opened."""

@@ -34,6 +34,11 @@ class SplitTime(Protocol):
         """How far event time is in the split (int64 ms); None where it holds nothing back."""
         ...
 
+    @property
+    def reached(self) -> int | None:
+        """How far event time is in the split, also where it holds nothing back; None where nothing is known."""
+        ...
+
     def rows(self, data: pa.RecordBatch) -> None:
         """Rows came; they are emitted from here."""
         ...
@@ -59,8 +64,8 @@ class SourceTime(Protocol):
         """So many splits are still to be opened; and others may come some time."""
         ...
 
-    def open_split(self) -> SplitTime:
-        """One more split is read from now on."""
+    def open_split(self, reached: int | None = None) -> SplitTime:
+        """One more split is read from now on, in which event time was as far (int64 ms) as it is resumed."""
         ...
 
     def tick(self, now: float) -> None:
@@ -78,7 +83,7 @@ class UntimedSplits:
 
     deadline = math.inf
     paused = waits_for_unread = False
-    watermark = None
+    watermark = reached = None
 
     def __init__(self, out: Collector) -> None:
         self._out = out
@@ -86,7 +91,7 @@ class UntimedSplits:
     def expect(self, unread: int, may_grow: bool) -> None:
         """None is waited for."""
 
-    def open_split(self) -> SplitTime:
+    def open_split(self, reached: int | None = None) -> SplitTime:
         return self
 
     def tick(self, now: float) -> None:
@@ -150,8 +155,10 @@ class TimedSplits:
         self._unread, self._may_grow = unread, may_grow
         self._report([split.input.watermark for split in self._open if not split.input.idle])
 
-    def open_split(self) -> SplitTime:
+    def open_split(self, reached: int | None = None) -> SplitTime:
         split = _TimedSplit(self, TimedInput(self._strategy, self._context, self._error_column))
+        if reached is not None:
+            split.input.resume(reached)
         self._by_row = split.input.by_row
         self._open.append(split)
         if split.input.periodic and self._next_emit == math.inf:
@@ -256,6 +263,10 @@ class _TimedSplit:
     @property
     def watermark(self) -> int | None:
         return None if self.input.idle else self.input.watermark
+
+    @property
+    def reached(self) -> int | None:
+        return None if self.input.watermark == MIN_TIMESTAMP else self.input.watermark
 
     def rows(self, data: pa.RecordBatch) -> None:
         if self.input.has_time(data):

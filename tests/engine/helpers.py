@@ -142,6 +142,9 @@ class _ScriptedReader(SourceReader):
             raise answer
         return answer
 
+    def position(self) -> int:
+        return len(self._split.answers) - len(self._answers)
+
     def close(self) -> None:
         self._events.append(f"close {self._split.split_id}")
 

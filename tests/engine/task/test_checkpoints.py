@@ -397,7 +397,7 @@ def test_a_source_injects_the_barrier_behind_what_it_has_read() -> None:
     running.task.expect(Barrier(1))
     (capture,) = running.step()
     assert sum_of(capture) == 0 + 1
-    assert splits_of(capture) == [{"split_id": "a", "position": '{"row": 2}', "finished": False}]
+    assert splits_of(capture) == [{"split_id": "a", "position": '{"row": 2}', "finished": False, "watermark": None}]
     place = running.sent.index(Barrier(1))
     assert numbers_in(running.sent[:place]) == [0, 1]
     assert running.sent[-2:] == [LAST, END]
@@ -426,7 +426,7 @@ def test_a_restored_source_resumes_where_each_split_was() -> None:
     running.task.expect(Barrier(1))
     (capture,) = running.step()
     assert [(row["split_id"], row["finished"]) for row in splits_of(capture)] == [("b", False), ("a", True)]
-    other = {"split_id": "of another subtask", "position": '{"row": 7}', "finished": False}
+    other = {"split_id": "of another subtask", "position": '{"row": 7}', "finished": False, "watermark": None}
     table = pa.Table.from_pylist([other, *splits_of(capture)], capture.operators[0][2].tables["splits"].rows().schema)
     again = Running(RewindableSource({"a": 3, "b": 3, "c": 2}))
     snapshot = OperatorSnapshot({"splits": StateTable(Redistribution.UNION, table)})
@@ -494,7 +494,7 @@ def test_a_drained_source_ends_and_its_position_is_known() -> None:
     running.task.drain()
     running.task.expect(Barrier(1))
     (capture,) = running.step()
-    assert splits_of(capture) == [{"split_id": "a", "position": '{"row": 2}', "finished": False}]
+    assert splits_of(capture) == [{"split_id": "a", "position": '{"row": 2}', "finished": False, "watermark": None}]
     assert numbers_in(running.sent) == [0, 1]
     assert running.sent[-2:] == [LAST, END]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.clock import ManualClock
-from penstock.engine.connectors import ConnectorContext, Wait
+from penstock.engine.connectors import ConnectorContext, SourceReader, Split, Wait
 from penstock.engine.elements import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -22,8 +22,9 @@ from penstock.engine.elements import (
     WatermarkStatus,
 )
 from penstock.engine.operators.base import OperatorContext
+from penstock.engine.state.snapshot import OperatorSnapshot, Redistribution, StateTable
 from penstock.engine.task.alignment import AlignmentMember
-from penstock.engine.task.source_head import SourceHead
+from penstock.engine.task.source_head import SPLITS_TABLE, SourceHead
 from penstock.engine.task.source_time import TimedSplits
 from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tests.engine.helpers import RecordingCollector, ScriptedSource, numbers
@@ -39,6 +40,13 @@ def rows(*times: int) -> pa.RecordBatch:
     return numbers(times).data
 
 
+class _Rewindable(ScriptedSource):
+    """What a test gives it is what comes behind the position."""
+
+    def open_at(self, split: Split, position: Any, context: ConnectorContext) -> SourceReader:
+        return self.open(split, context)
+
+
 class Reading:
     """A source head over scripted splits whose column `n` is event time."""
 
@@ -49,7 +57,7 @@ class Reading:
         interleaved: bool = True,
         member: AlignmentMember | None = None,
     ) -> None:
-        self.source, self.clock, self.member = ScriptedSource(splits, interleaved), ManualClock(), member
+        self.source, self.clock, self.member = _Rewindable(splits, interleaved), ManualClock(), member
         context = OperatorContext("source", 0, 1, self.clock)
         self.head = SourceHead(
             self.source,
@@ -87,6 +95,24 @@ def shown(element: Element) -> Any:
 def test_the_subtask_is_as_far_as_its_slowest_partition() -> None:
     reading = Reading({"a": [rows(100), rows(200)], "b": [rows(10), rows(20)]})
     assert reading.take() == [[100], [10], Watermark(9), [200], [20], Watermark(19), *LAST_WORDS]
+
+
+def test_a_resumed_partition_is_as_far_as_it_was_though_no_row_comes() -> None:
+    forever = Wait(1e9)
+    before = Reading({"a": [rows(100), forever], "b": [rows(10), forever]})
+    assert before.take()[-1] == Watermark(9)
+    table = before.head.capture().tables[SPLITS_TABLE].rows()
+    assert dict(zip(table["split_id"].to_pylist(), table["watermark"].to_pylist(), strict=True)) == {"a": 99, "b": 9}
+    after = Reading({"a": [forever], "b": [rows(50), forever]})
+    after.head.restore(OperatorSnapshot({SPLITS_TABLE: StateTable(Redistribution.UNION, table)}))
+    assert after.take() == [Watermark(9), [50], Watermark(49)], "'a' has had its rows"
+
+
+def test_a_checkpoint_of_a_version_without_watermarks_of_splits_is_resumed() -> None:
+    saved = pa.table({"split_id": ["a"], "position": ["1"], "finished": [False]})
+    reading = Reading({"a": [rows(50)]})
+    reading.head.restore(OperatorSnapshot({SPLITS_TABLE: StateTable(Redistribution.UNION, saved)}))
+    assert reading.take() == [[50], Watermark(49), *LAST_WORDS]
 
 
 def test_the_splits_that_hold_it_back_are_named() -> None:

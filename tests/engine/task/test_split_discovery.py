@@ -198,7 +198,9 @@ def test_a_split_that_came_between_checkpoint_and_plan_is_new() -> None:
 def test_a_split_that_was_found_and_not_begun_is_kept() -> None:
     log = Log({"a": [1]})
     unread = Subtasks(log, 1).capture()
-    assert unread.tables[SPLITS_TABLE].data.to_pylist() == [{"split_id": "a", "position": None, "finished": False}]
+    assert unread.tables[SPLITS_TABLE].data.to_pylist() == [
+        {"split_id": "a", "position": None, "finished": False, "watermark": None}
+    ]
     assert Subtasks(log, 1, unread).read() == [1]
 
 
