@@ -26,7 +26,7 @@ from penstock.actors.info import job_info
 from penstock.actors.job_view import JobView
 from penstock.actors.job_watch import JobWatch
 from penstock.actors.live_state import StateRoute
-from penstock.actors.main_thread import calm_main_thread
+from penstock.actors.main_thread import calm_main_thread, end_without_a_word
 from penstock.actors.metrics_log import log_metrics
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.process_end import Process
@@ -68,6 +68,7 @@ class JobManager:
     def __init__(self, job_id: str, detached: bool, *parts: bytes) -> None:
         gc.set_threshold(*COLLECTOR)
         load_pandas_later()
+        end_without_a_word()
         calm_main_thread(asyncio.get_running_loop())
         program, folder = loaded_program(parts)
         self._job_id = job_id

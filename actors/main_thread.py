@@ -15,6 +15,8 @@ import os
 import platform
 import re
 import select
+import signal
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +34,15 @@ class _Event(ctypes.Structure):
 
     _pack_ = 1 if platform.machine() == "x86_64" else 8
     _fields_ = (("events", ctypes.c_uint32), ("data", ctypes.c_uint64))
+
+
+def end_without_a_word() -> None:
+    """Have a signal that comes while this worker ends by itself end it at once.
+
+    Ray's handler raises an exit, which Python shows as a traceback there, and the driver in the job's output.
+    """
+    with contextlib.suppress(RuntimeError):  # It ends already.
+        threading._register_atexit(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # type: ignore[attr-defined]
 
 
 def calm_main_thread(loop: asyncio.AbstractEventLoop) -> None:

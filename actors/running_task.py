@@ -441,15 +441,18 @@ class RunningTask:
         given = await asyncio.shield(answer)
         del self._answers[barrier.checkpoint]
         if not isinstance(given, Declined) and barrier.kind is not SnapshotKind.SAVEPOINT:
-            delivering = asyncio.gather(
-                *(buffer.delivered(barrier.checkpoint, given.finished) for buffer in self._results.values())
-            )
+            # A task, of which nobody has to take the end where it is given up; of `gather` alone somebody has to.
+            delivering = asyncio.ensure_future(self._deliver(barrier.checkpoint, given.finished))
             ends: list[asyncio.Future[Any]] = [delivering, self._closed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not delivering.done():
                 delivering.cancel()
                 return Declined("the subtask has ended")
         return given
+
+    async def _deliver(self, checkpoint: int, finished: bool) -> None:
+        """Return when the client has all rows in front of the barrier."""
+        await asyncio.gather(*(buffer.delivered(checkpoint, finished) for buffer in self._results.values()))
 
     def abort(self, checkpoint: int) -> None:
         """The checkpoint will not be."""

@@ -26,7 +26,7 @@ from penstock.actors.deployment import Deployment, Restore, Target
 from penstock.actors.garbage import GarbageClock
 from penstock.actors.lifeline import Address, Lifeline
 from penstock.actors.links import LinkServer, Reply, resolve
-from penstock.actors.main_thread import calm_main_thread
+from penstock.actors.main_thread import calm_main_thread, end_without_a_word
 from penstock.actors.pandas_later import load_pandas_later
 from penstock.actors.polled_readers import LoopWakeup, PolledReaders, ThreadSockets
 from penstock.actors.process_end import Process
@@ -157,6 +157,7 @@ class SubtaskActor:
                 self._sparse = LinkServer(sparse_id(actor_id), self._on_frame, waiting)
                 self._questions = LinkServer(listening_id(actor_id), self._on_question, readers, prepare_for_questions)
                 self._counters = serve_counters(actor_id, self._counted_of)
+                end_without_a_word()
                 calm_main_thread(asyncio.get_running_loop())
 
     def _on_frame(self, frame: bytes, reply: Reply) -> None:

@@ -79,6 +79,26 @@ class Worker:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+AS_IT_ENDS = """
+import os, signal, sys, threading, time
+from penstock.actors.main_thread import end_without_a_word
+def end(number, frame):
+    raise SystemExit(1)
+signal.signal(signal.SIGTERM, end)
+end_without_a_word()
+def tell():
+    threading.main_thread().join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+threading.Thread(target=tell).start()
+"""
+
+
+def test_a_signal_to_a_worker_that_ends_by_itself_ends_it_without_a_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", AS_IT_ENDS], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGTERM, "")
+
+
 def test_a_worker_of_ray_takes_calls_and_signals_as_before(ray_cluster: None) -> None:
     worker = ray.remote(num_cpus=0)(Worker).remote()
     assert ray.get(worker.calm.remote(), timeout=60)

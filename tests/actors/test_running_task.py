@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import itertools
 import os
 import select
@@ -138,6 +139,24 @@ def test_an_attempt_that_has_ended_takes_messages_and_drops_them() -> None:
     declined = mapping(use)
     assert isinstance(declined, Declined)
     assert declined.message == "the subtask has ended"
+
+
+def test_a_checkpoint_whose_rows_nobody_takes_is_given_up_without_a_word(tmp_path: Path) -> None:
+    async def use(task: RunningTask) -> Any:
+        told = list[object]()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+        await task.push(0, 0, (numbers(1), Barrier(1)))
+        asked = asyncio.ensure_future(task.checkpoint(Barrier(1)))
+        await until(lambda: any("deliver" in str(one.get_coro()) for one in asyncio.all_tasks()))
+        await task.close()
+        assert isinstance(await asked, Declined)
+        gc.collect()
+        await asyncio.sleep(0)
+        return told
+
+    graph, store = graph_of(), FolderJobStore(f"file://{tmp_path}", "job", "job")
+    store.claim()
+    assert running(use, Deployment(graph.tasks[1].id, 0, 1, [[]], Restore(store)), graph) == []
 
 
 def test_messages_that_overtook_each_other_are_taken_in_order() -> None:
