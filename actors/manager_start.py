@@ -99,7 +99,10 @@ def _make_room(name: str, deadline: float) -> None:
     except (ValueError, PenstockError) as error:
         # Its manager is just ending, or about to be restarted.
         if time.monotonic() > deadline:
-            raise ClusterError(f"the name of job {name!r} cannot be had: what bears it does not answer") from error
+            raise ClusterError(
+                f"the name of job {name!r} cannot be had: the manager of a job of that name does not answer, and the "
+                f"job may well run: see `penstock info {name}`, and try again, or give this job another name"
+            ) from error
     else:
         _check_ended(info)
         if time.monotonic() > deadline:

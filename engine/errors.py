@@ -58,8 +58,6 @@ import traceback
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
-from penstock.engine.tracebacks import in_short
-
 
 class PenstockError(Exception):
     """Base class of all errors below."""
@@ -450,6 +448,9 @@ def wants_everything() -> bool:
 
 
 def _shown(frames: str) -> str:
+    # What a job that does not fail does without is not loaded.
+    from penstock.engine.tracebacks import in_short
+
     return frames if wants_everything() else in_short(frames)
 
 

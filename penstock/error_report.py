@@ -12,6 +12,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
@@ -24,10 +25,10 @@ from penstock.engine.errors import (
     cause_of,
     wants_everything,
 )
-from penstock.engine.tracebacks import FRAME, HEADER, PACKAGE, own_frames
 
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
+_PACKAGE: Final = str(Path(__file__).parent) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _MOST_LINES: Final = 30
 
@@ -39,6 +40,9 @@ def report(error: BaseException) -> str:
         >>> print(report(JobFailedError("job 'orders' failed: no room for 4 slots")).splitlines()[0])
         job 'orders' failed: no room for 4 slots
     """
+    # The hooks for errors are loaded by each program, and this by one that fails.
+    from penstock.engine.tracebacks import own_frames
+
     cause = cause_of(error)
     lines = [_headline(error, cause)]
     if isinstance(cause, UserCodeError | SubtaskError):
@@ -56,6 +60,8 @@ def report(error: BaseException) -> str:
 
 
 def _headline(error: BaseException, cause: BaseException) -> str:
+    from penstock.engine.tracebacks import HEADER
+
     text = str(error) or type(error).__name__
     if isinstance(cause, UserCodeError | SubtaskError):
         return text.replace(str(cause), cause.error, 1).split(HEADER)[0].rstrip()
@@ -90,7 +96,7 @@ def show_uncaught(before: _Hook, kind: type[BaseException], error: BaseException
     frames = traceback.extract_tb(trace)
     if isinstance(error, PenstockError):
         told = f"{kind.__name__}: {report(error)}"
-    elif isinstance(error, KeyboardInterrupt) and any(frame.filename.startswith(PACKAGE) for frame in frames):
+    elif isinstance(error, KeyboardInterrupt) and any(frame.filename.startswith(_PACKAGE) for frame in frames):
         told = "interrupted"
     else:
         told = ""
@@ -111,6 +117,8 @@ def place_in_program(error: BaseException) -> tuple[str, int] | None:
     Args:
         error: of a job, or of a program that makes none.
     """
+    from penstock.engine.tracebacks import FRAME
+
     cause = cause_of(error)
     if isinstance(cause, UserCodeError):
         shown = map(FRAME.match, cause.traceback.splitlines())
@@ -128,7 +136,7 @@ def _at(place: traceback.FrameSummary | None) -> str:
 
 def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Where in the user's own program: what lies below it is ours, or of libraries that we call."""
-    theirs = [frame for frame in frames if not frame.filename.startswith((PACKAGE, "<"))]
+    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<"))]
     return next(reversed(_own(theirs) or theirs[:1]), None)
 
 
@@ -138,7 +146,7 @@ def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummar
 
 
 def _is_own(filename: str) -> bool:
-    return not filename.startswith((PACKAGE, "<", *_LIBRARIES))
+    return not filename.startswith((_PACKAGE, "<", *_LIBRARIES))
 
 
 def _show_in_notebook(

@@ -28,7 +28,6 @@ from penstock.engine.state.capture import CaptureRequest, CaptureScope, Operator
 from penstock.engine.state.keys.groups import key_group_range
 from penstock.engine.state.request import StateRequest
 from penstock.engine.state.snapshot import OperatorSnapshot
-from penstock.engine.tracebacks import PACKAGE, calls_the_user
 
 USER_FAILURES: Final = BaseException
 """What a call of a user's function fails with: `sys.exit` in it fails the subtask, and does not end its process.
@@ -40,6 +39,8 @@ _SHOWN_CHARACTERS = 500
 
 def _is_ours(filename: str) -> bool:
     """Ours, or code that was made at run time, such as the `__init__` of a dataclass: no line that anybody can read."""
+    from penstock.engine.tracebacks import PACKAGE
+
     return filename.startswith((PACKAGE, "<"))
 
 
@@ -50,6 +51,9 @@ def user_traceback(error: BaseException) -> str:
 
 def _from_the_user(error: BaseException) -> TracebackType | None:
     """The traceback from the first frame of the user on; without the first one where none is, for it is a call."""
+    # What a job that does not fail does without is not loaded.
+    from penstock.engine.tracebacks import calls_the_user
+
     called = error.__traceback__.tb_next if error.__traceback__ else None
     frames = called
     while frames is not None and calls_the_user(frames.tb_frame.f_code.co_filename):

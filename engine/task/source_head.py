@@ -350,6 +350,10 @@ def _row_bytes(data: pa.RecordBatch) -> float:
     return int(data.nbytes - data.slice(0, 0).nbytes) / int(data.num_rows)
 
 
+def _position(reader: SourceReader) -> str:
+    return json.dumps(reader.position(), sort_keys=True)
+
+
 def _is_barrier(element: Element) -> bool:
     return isinstance(element, Barrier)
 
@@ -405,7 +409,7 @@ class _OpenSplit:
 
     @property
     def begun(self) -> Begun:
-        return Begun(json.dumps(self.reader.position(), sort_keys=True), self.time.reached)
+        return Begun(_position(self.reader), self.time.reached)
 
     @property
     def row(self) -> _Row:
