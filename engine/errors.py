@@ -405,7 +405,7 @@ class SubtaskError(PenstockError):
         traceback: its traceback, as text, with all frames; `str` shows the user's.
     """
 
-    remedy = "Mend what the traceback shows, and start the job again."
+    remedy = "Mend what it says, and start the job again."
 
     def __init__(self, task: str, subtask: int, error: str, traceback: str) -> None:
         super().__init__(task, subtask, error, traceback)

@@ -26,7 +26,7 @@ from penstock.engine.state.keys.identity import coded_type
 from penstock.engine.state.snapshot import KEY_GROUP, Redistribution
 from penstock.engine.state.state_tables import END, MAP_KEY, START, TOUCHED, VALUE, StateTables
 from penstock.engine.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from penstock.engine.task.source_head import SPLITS_SCHEMA, SPLITS_TABLE
+from penstock.engine.task.source_head import SPLIT_WATERMARK, SPLITS_SCHEMA, SPLITS_TABLE
 
 TIME: Final = "time"
 LAST_TOUCHED: Final = "last_touched"
@@ -136,7 +136,7 @@ class Layout:
         """Rows as people see them in the stored form, without key groups.
 
         Args:
-            table: the columns of `schema`, in any order; `last_touched` may be missing.
+            table: the columns of `schema`, in any order; `last_touched`, and the watermark of a split, may be missing.
             where: operator and state, for messages.
 
         Raises:
@@ -161,7 +161,7 @@ class Layout:
             elif name in table.column_names:
                 column = fitted(table.column(name), _shown_type(field.name, field.type), f"{where}: column {name!r}")
                 fields, arrays = [*fields, field], [*arrays, column.cast(field.type)]
-            elif field.name != TOUCHED:
+            elif field.name != (SPLIT_WATERMARK if self.kind is StateKind.SPLITS else TOUCHED):
                 raise StateError(f"{where}: column {name!r} is missing; give the columns ({', '.join(names)})")
         return pa.table(arrays, schema=pa.schema(fields))
 
@@ -208,7 +208,7 @@ def _kind_and_keys(name: str, redistribution: Redistribution, schema: pa.Schema)
     names = schema.names
     if redistribution is Redistribution.KEYED:
         return _keyed_kind(name, schema)
-    if name == SPLITS_TABLE and names[:3] == SPLITS_SCHEMA.names[:3]:
+    if name == SPLITS_TABLE and set(SPLITS_SCHEMA.names) - set(names) <= {SPLIT_WATERMARK}:
         return StateKind.SPLITS, ()
     if name == COMMITTABLES and names[:2] == [WRITER, CHECKPOINT]:
         return StateKind.COMMITTABLES, ()

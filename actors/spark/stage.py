@@ -64,7 +64,9 @@ def _never_interrupted() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        # A generator may be collected in another thread; and Python does not know of each handler.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,9 @@ async def connected(start: Coroutine[Any, Any, None], connection: KafkaConnectio
             f"no Kafka broker can be used at {connection.address}: {heard.text or in_time}; check bootstrap_servers, "
             "that the brokers run and can be reached from here, and security_protocol and the sasl and ssl options"
         ) from None
+    except Exception:
+        heard.tell()
+        raise
     finally:
         for logger in loggers:
             logger.removeFilter(heard)

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.engine.changelog import ANY_MODE
-from penstock.engine.elements import MAX_TIMESTAMP, MIN_TIMESTAMP, Batch, Watermark, WatermarkStatus
+from penstock.engine.elements import MAX_TIMESTAMP, Batch, Watermark, WatermarkStatus
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import Collector, Operator, OperatorContext, SchemaOrUnknown
 from penstock.engine.operators.relational import EventTime
 from penstock.engine.operators.spec import OperatorSpec, OperatorTraits, RowOrder
 from penstock.engine.operators.timestamp_assigners import check_assigner
 from penstock.engine.operators.watermark_generators import TimedInput
-from penstock.engine.state.capture import CaptureRequest, OperatorCapture
-from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.windows.watermarks import WatermarkStrategy
 
 _PARTS: Final = 4
@@ -98,29 +96,8 @@ class TimestampOperator(Operator):
         interval = context.config.auto_watermark_interval_ms
         self._interval = interval / 1000 if interval and self._input.periodic else math.inf
         self._next_emit = now + self._interval
-        self._is_resumed = False
-
-    def capture(self, request: CaptureRequest) -> OperatorCapture:
-        # The end of the input is told by the input.
-        return OperatorCapture(watermark=min(self._input.watermark, MAX_TIMESTAMP - 1))
-
-    @property
-    def shows_state(self) -> bool:
-        return False
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        if snapshot.watermark > MIN_TIMESTAMP:
-            self._input.resume(snapshot.watermark)
-            self._is_resumed = True
-
-    def _say_how_far(self, out: Collector) -> None:
-        """What those behind have heard before the restore: no row may come that says it again."""
-        if self._is_resumed:
-            self._is_resumed = False
-            out.broadcast(Watermark(self._input.watermark, self._input.by_row))
 
     def process_batch(self, batch: Batch, input_index: int, out: Collector) -> None:
-        self._say_how_far(out)
         self._input.process(batch, out)
         now = self._clock.monotonic()
         self._next_emit = now + self._interval
@@ -135,15 +112,12 @@ class TimestampOperator(Operator):
 
     @property
     def next_processing_time(self) -> int | None:
-        if self._is_resumed and not self._ended:
-            return self._clock.now_ms()
         deadline = min(self._next_emit, self._idle.deadline)
         if self._ended or deadline == math.inf:
             return None
         return self._clock.now_ms() + math.ceil((deadline - self._clock.monotonic()) * 1000)
 
     def on_processing_time(self, now_ms: int, out: Collector) -> None:
-        self._say_how_far(out)
         now = self._clock.monotonic()
         if self._idle.has_run_out(now):
             self._input.time_out(out)

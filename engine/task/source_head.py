@@ -56,12 +56,13 @@ _COMPACT_BYTES: Final = 1024
 """Of a batch that has no more the size counts as it is, with what lies around the rows: it is found at once."""
 SPLITS_TABLE: Final = "splits"
 """The state of a source: a row for each split that has been begun, in every subtask those of all."""
+SPLIT_WATERMARK: Final = "watermark"
 SPLITS_SCHEMA: Final = pa.schema(
     [
         pa.field("split_id", pa.string(), nullable=False),
         pa.field("position", pa.string()),
         pa.field("finished", pa.bool_(), nullable=False),
-        pa.field("watermark", pa.int64()),
+        pa.field(SPLIT_WATERMARK, pa.int64()),
     ]
 )
 """`position` is JSON text, as the reader gave it; null behind the end of the split, and before its first row.
@@ -472,7 +473,9 @@ class SubtaskSplits:
             planned |= self._made_again(filter(self._is_mine, others))
         mine = [saved[split_id] for split_id in planned if split_id in saved]
         self.begun = {
-            row["split_id"]: Begun(row["position"], row.get("watermark")) for row in mine if row["position"] is not None
+            row["split_id"]: Begun(row["position"], row.get(SPLIT_WATERMARK))
+            for row in mine
+            if row["position"] is not None
         }
         self.finished = {row["split_id"] for row in mine if row["finished"]}
         self.pending = deque(split for split_id, split in planned.items() if split_id not in self.finished)

@@ -36,7 +36,7 @@ class SplitTime(Protocol):
 
     @property
     def reached(self) -> int | None:
-        """How far event time is in the split, also where it holds nothing back; None where nothing is known."""
+        """How far event time is in the split, for whoever resumes it, also while it is idle; None: as at its begin."""
         ...
 
     def rows(self, data: pa.RecordBatch) -> None:
@@ -266,7 +266,9 @@ class _TimedSplit:
 
     @property
     def reached(self) -> int | None:
-        return None if self.input.watermark == MIN_TIMESTAMP else self.input.watermark
+        # By the clock, the next row is later anyway; a clock that is behind must not have it late.
+        is_known = self._splits.waits_for_unread and self.input.watermark > MIN_TIMESTAMP
+        return self.input.watermark if is_known else None
 
     def rows(self, data: pa.RecordBatch) -> None:
         if self.input.has_time(data):

@@ -211,6 +211,20 @@ def test_how_far_a_source_has_read_is_a_table(memory_url: MakeUrl) -> None:
         savepoints.read(checkpoint(memory_url(), [totals({"ann": 1})])).source_positions("totals")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_an_edited_position_may_come_without_a_watermark(memory_url: MakeUrl, kept: bool) -> None:
+    rows = [{"split_id": "a", "position": "3", "finished": False, "watermark": 70}]
+    url = _with_table(memory_url(), "splits", Redistribution.UNION, pa.Table.from_pylist(rows, SPLITS_SCHEMA))
+
+    def back(table: pa.Table) -> pa.Table:
+        moved = table.set_column(1, "position", pa.array(["1"]))
+        return moved if kept else moved.drop_columns("watermark")
+
+    edited = savepoints.modify(url, memory_url()).change_state("op", "splits", back).write()
+    (row,) = edited.source_positions("op").to_pylist()
+    assert (row["position"], row.get("watermark")) == ("1", 70 if kept else None)
+
+
 def _with_table(url: str, name: str, redistribution: Redistribution, rows: pa.Table) -> str:
     data = encode_table(rows)
     file = write_file(open_blobs(url), f"shared/{digits_of(digest_of(data))}-3-1-0-0-0.arrow", data)

@@ -16,8 +16,6 @@ from penstock.engine.elements import MAX_TIMESTAMP, Batch, Control, Watermark, W
 from penstock.engine.errors import GraphError
 from penstock.engine.operators.base import OperatorContext
 from penstock.engine.operators.timestamps import TimestampSpec, complete_strategy
-from penstock.engine.state.capture import CaptureRequest, CaptureScope
-from penstock.engine.state.snapshot import OperatorSnapshot
 from penstock.engine.task.chain import ChainLink
 from penstock.engine.windows.watermarks import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tests.engine.helpers import RecordingCollector
@@ -87,24 +85,6 @@ def test_a_watermark_follows_the_rows_that_moved_time_on() -> None:
     kinds = [type(element) for element in assigning.out.elements]
     assert kinds == [Batch, Watermark, Batch, Batch, Watermark]
     assert assigning.out.watermarks == [17, 18]
-
-
-def test_a_resumed_input_says_again_how_far_it_was_also_where_no_row_comes() -> None:
-    before = Assigning()
-    before.at(100, 300)
-    kept = before.link.operator.capture(CaptureRequest(1, CaptureScope.COMPLETE))
-    assert not before.link.operator.shows_state
-    silent, busy = Assigning(), Assigning()
-    for one in (silent, busy):
-        one.link.open(OperatorSnapshot({}, kept.watermark))
-    silent.wait(0.1)
-    assert silent.controls() == [Watermark(299)]
-    busy.at(200)
-    busy.at(400)
-    busy.wait(0.1)
-    assert busy.controls() == [Watermark(299), Watermark(399)]
-    busy.link.broadcast(Watermark(MAX_TIMESTAMP))
-    assert busy.controls() == [Watermark(MAX_TIMESTAMP)]
 
 
 def test_what_upstream_says_about_event_time_is_replaced_but_for_the_end() -> None:

@@ -108,6 +108,13 @@ def test_a_resumed_partition_is_as_far_as_it_was_though_no_row_comes() -> None:
     assert after.take() == [Watermark(9), [50], Watermark(49)], "'a' has had its rows"
 
 
+def test_time_by_the_clock_begins_anew_with_its_clock() -> None:
+    reading = Reading({"a": [rows(100), Wait(1e9)]}, WatermarkStrategy.for_ingestion_time())
+    while not isinstance(item := reading.head.next(), Wait):
+        assert item is not None
+    assert reading.head.capture().tables[SPLITS_TABLE].rows()["watermark"].to_pylist() == [None]
+
+
 def test_a_checkpoint_of_a_version_without_watermarks_of_splits_is_resumed() -> None:
     saved = pa.table({"split_id": ["a"], "position": ["1"], "finished": [False]})
     reading = Reading({"a": [rows(50)]})
