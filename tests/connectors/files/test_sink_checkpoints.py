@@ -218,7 +218,9 @@ def test_a_job_goes_on_in_the_same_folder_at_another_parallelism(tmp_path: Path,
     first = _environment(tmp_path, 3)
     _build(first, FileSink(out, "json", mode=mode), lambda row: row)
     job = first.submit("first")
-    job.pump(0.02)
+    while not list(out.glob(".*")):
+        # Until the first rows are being written.
+        assert job.pump(0.001)
     savepoint = job.stop(str(tmp_path / "savepoints"))
     reader = Reader(out, "json")
     written = reader.rows()
