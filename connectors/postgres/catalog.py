@@ -40,7 +40,9 @@ _SESSION: Final = """
 _TABLES: Final = """
     SELECT CASE WHEN pg_table_is_visible(oid) THEN relname ELSE relnamespace::regnamespace || '.' || relname END
     FROM pg_class WHERE relkind IN ('r', 'p', 'v', 'm', 'f')
+      AND relnamespace::regnamespace::text !~ '^(pg_|information_schema$)'
 """
+"""All but the system's: nobody means one of those."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,6 +107,8 @@ def test_a_missing_table_is_named_with_the_nearest(database: Database) -> None:
             use(database.dsn)
     with pytest.raises(ConfigurationError, match=f"no table '{table}x'.*did you mean '{table}'"):
         PostgresSink(database.dsn, f"{table}x").check(ROWS)
+    with pytest.raises(ConfigurationError, match="no table 'pg_table', or"):
+        PostgresSink(database.dsn, "pg_table").check(ROWS)
 
 
 @pytest.mark.parametrize(
