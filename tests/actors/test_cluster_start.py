@@ -16,7 +16,7 @@ from penstock.actors.cluster import connect
 
 SECONDS = 120.0
 PROGRAM = """
-import atexit, os, signal, sys, threading
+import atexit, os, signal, sys, threading, time
 import ray
 import penstock as ps
 from penstock.actors import embedded_start
@@ -28,7 +28,8 @@ def processes():
 def show_monitor():
     "What Ray's own end of the process finds."
     (monitor,) = processes()["monitor"]
-    print("killed" if monitor.process.wait(10) == -signal.SIGKILL else "ended")
+    waits = "waits" if ray._private.worker.time is time else "at once"
+    print("killed" if monitor.process.wait(10) == -signal.SIGKILL else "ended", waits)
 
 def later():
     return [name for name in ("monitor", "dashboard") if name in processes()]
@@ -128,6 +129,6 @@ def test_a_cluster_that_is_up_stays_whatever_else_fails_in_the_background() -> N
 def test_a_job_runs_on_it_and_a_signal_ends_both_in_order_and_without_a_wait() -> None:
     """Its processes load what they need, and the cluster starts what no job needs when it has run for a while."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=SECONDS)
-    shown = "[{'x': False}] True []\n['monitor', 'dashboard']\nkilled\n"
+    shown = "[{'x': False}] True []\n['monitor', 'dashboard']\nkilled at once\n"
     assert (done.stdout, done.returncode) == (shown, 143), done.stderr
     assert "SIGTERM" not in done.stderr
