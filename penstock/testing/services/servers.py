@@ -82,7 +82,7 @@ class Server(ABC):
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the server and wait until it answers; after `kill` and `shut_down` with the data that it had.
+        """Start the server and wait until it answers; after `kill` and `shut_down` with what it had on disk.
 
         Raises:
             ServiceNotInstalledError: a program is missing.
@@ -128,12 +128,12 @@ class Server(ABC):
             process.close()
 
     def kill(self) -> None:
-        """Kill the server at once (SIGKILL), as a crash would; `start` brings it back with the data that it had."""
+        """Kill the server at once (SIGKILL), as a crash would; `start` brings it back with what it had on disk."""
         self._running().send_all(signal.SIGKILL)
         self._await_end()
 
     def shut_down(self) -> None:
-        """End the server in good order; `start` brings it back with its data."""
+        """End the server in good order; `start` brings it back with what it had on disk."""
         self.resume()
         self._running().send(self.shutdown_signal)
         self._await_end()
