@@ -13,7 +13,10 @@ from typing import Final
 HEADER: Final = "Traceback (most recent call last):"
 PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 """The folder of the package, in this process."""
-FRAME: Final = re.compile(r'^  File "([^"]+)", line (\d+)')
+FRAME: Final = re.compile(r'^(?: *\| )?  File "([^"]+)", line (\d+)')
+"""Of an error, or of one in an exception group, whose lines stand behind a bar."""
+_BAR: Final = re.compile(r"^ *(\| |(?=\+[- ]))")
+"""Before a line of an exception group; before its header and its rules nothing but blanks."""
 _CALLERS: Final = re.compile(
     rf"{re.escape(PACKAGE)}|.*[/\\]python3\.\d+[/\\](asyncio|concurrent[/\\]futures|site-packages[/\\]penstock)[/\\]"
 )
@@ -33,7 +36,7 @@ def own_frames(text: str) -> list[str]:
         frame = FRAME.match(line)
         if frame is not None:
             is_callers = calls_the_user(frame[1])
-        elif not line.startswith(" "):
+        elif not _BAR.sub("", line).startswith(" "):
             is_callers = False
         if not is_callers and line != HEADER:
             kept.append(line)
@@ -50,4 +53,7 @@ def in_short(text: str) -> str:
         ValueError: no
     """
     lines = own_frames(text)
-    return "\n".join([HEADER, *lines]) if any(map(FRAME.match, lines)) else ""
+    if not any(map(FRAME.match, lines)):
+        return ""
+    # A group has a header of its own.
+    return "\n".join(lines if lines[0].startswith("  + ") else [HEADER, *lines])

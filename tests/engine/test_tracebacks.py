@@ -40,6 +40,27 @@ def test_so_are_those_of_what_runs_threads_and_coroutines_also_of_other_machines
     assert own_frames("\n".join([theirs, *MINE])) == [theirs, *MINE]
 
 
+def test_so_are_those_of_groups_of_errors_whose_lines_stand_behind_a_bar() -> None:
+    others = [
+        '  |   File "/opt/lib/python3.11/asyncio/taskgroups.py", line 1, in __aexit__',
+        "  |     raise me from None",
+    ]
+    header, *rest = [
+        "  + Exception Group Traceback (most recent call last):",
+        '  |   File "mine.py", line 1, in f',
+        "  |     async with asyncio.TaskGroup() as group:",
+        "  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)",
+        "  +-+---------------- 1 ----------------",
+        "    | Traceback (most recent call last):",
+        '    |   File "mine.py", line 2, in g',
+        "    |     1 / 0",
+        "    | ZeroDivisionError: no",
+        "    +------------------------------------",
+    ]
+    assert in_short("\n".join([header, *others, *rest[:2], *others, *rest[2:]])).splitlines() == [header, *rest]
+    assert in_short("\n".join([header, *others, *rest[2:4], rest[-1]])) == ""
+
+
 def test_without_a_frame_of_the_user_nothing_is_left() -> None:
     header = "Traceback (most recent call last):"
     ours = f'{header}\n  File "{error_report.__file__}", line 9, in h\n    raise\n'

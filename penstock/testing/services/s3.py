@@ -19,7 +19,7 @@ from penstock.testing.services.servers import HOST, Server, free_port
 
 
 class S3(Server):
-    """An S3 server without buckets, which keeps them in memory: behind `kill`, `shut_down` and `restart` there are none.
+    """An S3 server without buckets, which it keeps in memory: behind `kill`, `shut_down` and `restart` there are none.
 
     Attributes:
         endpoint: URL of the server.
