@@ -87,7 +87,7 @@ class Cluster:
         """All jobs, also those that ended a while ago.
 
         Raises:
-            ClusterError: the server does not answer, or asks for a token.
+            ClusterError: the server does not answer, asks for a token, or is another.
         """
         return [self._info(str(one["id"])) for one in self._listed()]
 
@@ -111,7 +111,14 @@ class Cluster:
         return RemoteJob(self, str(found[0]["name"]), str(found[0]["id"]))
 
     def _listed(self) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = self.ask("GET", "/v1/overview-of-jobs")["jobs"]
+        try:
+            listed: list[dict[str, Any]] = self.ask("GET", "/v1/overview-of-jobs")["jobs"]
+        except (JobError, ValueError, LookupError, TypeError) as error:
+            reason = f" ({error})" if isinstance(error, JobError) else ""
+            raise ClusterError(
+                f"what answers at {self.url} is no web console of Penstock{reason}: give the address that "
+                "`penstock console` says"
+            ) from error
         return listed
 
     def _info(self, job_id: str) -> JobInfo:

@@ -98,6 +98,8 @@ def test_what_is_not_there_is_said(server: Server) -> None:
         Cluster("cluster:6379")
     with pytest.raises(ClusterError, match="does not answer"):
         Cluster("http://127.0.0.1:1").jobs()
+    with pytest.raises(ClusterError, match=r"at .*/x is no web console of Penstock \(Not Found\): give the address"):
+        Cluster(f"{server.url}/x").jobs()
 
 
 def test_a_job_whose_manager_does_not_answer_is_listed_as_that(server: Server, cluster: FakeCluster) -> None:
@@ -108,8 +110,17 @@ def test_a_job_whose_manager_does_not_answer_is_listed_as_that(server: Server, c
     assert replace(info, answers=True) == ORDERS
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", b"SSH-2.0-other\r\n"])
-def test_an_answer_that_breaks_off_is_none(answer: bytes) -> None:
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "does not answer"),
+        (b"SSH-2.0-other\r\n", "does not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>", "no web console of Penstock: give"),
+        (b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"job":1}', "no web console of Penstock: give"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 6\r\n\r\n<html>", r"no web console of Penstock \(status 404\)"),
+    ],
+)
+def test_what_is_no_answer_of_a_console_is_said_to_be_none(answer: bytes, told: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as threads:
 
         def serve() -> None:
@@ -119,7 +130,7 @@ def test_an_answer_that_breaks_off_is_none(answer: bytes) -> None:
                 connection.sendall(answer)
 
         serving = threads.submit(serve)
-        with pytest.raises(ClusterError, match="does not answer"):
+        with pytest.raises(ClusterError, match=told):
             Cluster(f"http://127.0.0.1:{listening.getsockname()[1]}").jobs()
         serving.result()
 
