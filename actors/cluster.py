@@ -12,8 +12,9 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import ray
@@ -35,6 +36,8 @@ ON_THIS_MACHINE: Final = "auto"
 _INSIDE_THIS_PROCESS: Final = "local"
 """What Ray calls a cluster that it is to start."""
 _RAY_ADDRESS: Final = "RAY_ADDRESS"
+_MANY_PROCESSES: Final = "worker_pool_large"
+"""What Ray calls its warning that a node has started many."""
 _ANSWER_SECONDS: Final = 3.0
 _REMOTE_ANSWER_SECONDS: Final = 10.0
 
@@ -116,13 +119,42 @@ def _beginning(log_to_driver: bool) -> Iterator[None]:
     """
     with (
         as_signalled(),
-        replaced("ray._private.worker", "listen_error_messages", lambda rays: rays if log_to_driver else _hear_nothing),
+        replaced("ray._private.worker", "listen_error_messages", partial(_listening, log_to_driver)),
     ):
         yield
 
 
-def _hear_nothing(*_: object) -> None:
-    """In place of the thread that prints them."""
+def _listening(log_to_driver: bool, rays: Callable[..., None]) -> Callable[..., None]:
+    """What the thread runs that prints what Ray says of nodes, of which `rays` prints all.
+
+    A job has a process for each subtask, so that there are many is nothing to be warned of.
+    """
+
+    def listen(worker: Any, *rest: Any) -> None:
+        if log_to_driver:
+            worker.gcs_error_subscriber = _FewerErrors(worker.gcs_error_subscriber)
+            rays(worker, *rest)
+
+    return listen
+
+
+class _FewerErrors:
+    """A subscriber of Ray's errors that does not hear of many processes.
+
+    Args:
+        subscriber: Ray's.
+    """
+
+    def __init__(self, subscriber: Any) -> None:
+        self._subscriber = subscriber
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subscriber, name)
+
+    def poll(self) -> tuple[Any, Any]:
+        """The next error, as an id and a dict; None and None: none just now."""
+        number, error = self._subscriber.poll()
+        return (None, None) if error is not None and error["type"] == _MANY_PROCESSES else (number, error)
 
 
 def named_address(address: str | None) -> str | None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 import pytest
 import ray
@@ -166,16 +166,24 @@ def test_a_cluster_that_ends_while_the_rest_starts_says_nothing_of_it(
 
 @pytest.mark.parametrize("log_to_driver", [True, False])
 @pytest.mark.parametrize("address", [None, "10.0.0.1:6379"])
-def test_ray_prints_warnings_of_its_nodes_only_where_it_prints_what_workers_do(
+def test_ray_warns_of_nodes_where_it_prints_what_workers_do_and_never_of_many_processes(
     address: str | None, log_to_driver: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker: Any = ray._private.worker
-    before, prints = worker.listen_error_messages, []
+    printed: list[Any] = []
+    errors = [None, {"type": "worker_pool_large"}, {"type": "other"}]
+    subscriber = MagicMock()
+    subscriber.poll.side_effect = [(number, error) for number, error in enumerate(errors)]
+
+    def prints_all(connected: Any, stopped: object) -> None:
+        connected.gcs_error_subscriber.subscribe()
+        printed.extend(connected.gcs_error_subscriber.poll() for _ in errors)
 
     def begin(**options: object) -> None:
-        prints.append(worker.listen_error_messages is before)
         assert options["log_to_driver"] is log_to_driver
+        worker.listen_error_messages(MagicMock(gcs_error_subscriber=subscriber), None)
 
+    monkeypatch.setattr(worker, "listen_error_messages", prints_all)
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", begin)
     for name in ("register_serializers_later", "make_token", "end_quickly_at_exit"):
@@ -184,8 +192,8 @@ def test_ray_prints_warnings_of_its_nodes_only_where_it_prints_what_workers_do(
     monkeypatch.setattr(cluster, "init_embedded", begin)
     with patch.dict(os.environ):
         cluster.connect(address, 1, log_to_driver)
-    assert prints == [log_to_driver]
-    assert worker.listen_error_messages is before
+    assert printed == ([(0, None), (None, None), (2, {"type": "other"})] if log_to_driver else [])
+    assert worker.listen_error_messages is prints_all
 
 
 def test_a_pickler_knows_classes_of_pydantic_and_starlette_once_they_are_there() -> None:
