@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.engine.checkpointing.handles import PartTimes, SubtaskHandle
 from penstock.engine.checkpointing.instructions import AbortReason
@@ -34,6 +34,8 @@ class Declined:
     reason: AbortReason = AbortReason.DECLINED
 
 
+HAS_ENDED: Final = Declined("the subtask has ended", AbortReason.SUBTASK_ENDED)
+"""The answer of one that no barrier reaches any more."""
 Answer: TypeAlias = SubtaskHandle | Declined
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from penstock.actors.capture_writer import Answer, CaptureWriter, Declined
+from penstock.actors.capture_writer import HAS_ENDED, Answer, CaptureWriter, Declined
 from penstock.actors.channels import Pusher, ReceivingEnd, SendingEnd
 from penstock.actors.deployment import Deployment, Target
 from penstock.actors.links import resolve
@@ -363,7 +363,7 @@ class RunningTask:
         # The thread reads nothing more.
         self._wakeup.rest()
         for checkpoint in list(self._answers):
-            self._answer(checkpoint, Declined("the subtask has ended"))
+            self._answer(checkpoint, HAS_ENDED)
 
     def _abort(self, error: PenstockError) -> None:
         """Stop stepping, and end with the error once the task has been closed."""
@@ -435,7 +435,7 @@ class RunningTask:
     async def checkpoint(self, barrier: Barrier) -> Answer:
         """Take part in a checkpoint; returns when the files are there, or with the reason why they will not be."""
         if self._closed.done():
-            return Declined("the subtask has ended")
+            return HAS_ENDED
         answer = self._answer_to(barrier.checkpoint)
         self._command(lambda: self._expect(barrier))
         given = await asyncio.shield(answer)
@@ -447,7 +447,7 @@ class RunningTask:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not delivering.done():
                 delivering.cancel()
-                return Declined("the subtask has ended")
+                return HAS_ENDED
         return given
 
     async def _deliver(self, checkpoint: int, finished: bool) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import ray
 
-from penstock.actors.capture_writer import Answer, Declined
+from penstock.actors.capture_writer import HAS_ENDED, Answer
 from penstock.actors.channels import Pushed, sparse_id, take_frame, unpacked
 from penstock.actors.counters import serve_counters
 from penstock.actors.deployment import Deployment, Restore, Target
@@ -255,7 +255,7 @@ class SubtaskActor:
             barrier: which checkpoint.
         """
         running = self._of(attempt)
-        return Declined("the attempt has ended") if running is None else await running.checkpoint(barrier)
+        return HAS_ENDED if running is None else await running.checkpoint(barrier)
 
     async def abort(self, attempt: int, checkpoint: int) -> None:
         """The checkpoint will not be: nothing waits for its barriers any more."""

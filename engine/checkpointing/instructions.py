@@ -22,6 +22,8 @@ class AbortReason(enum.Enum):
 
     TIMEOUT = "it took longer than the time-out"
     DECLINED = "a subtask could not take its part"
+    SUBTASK_ENDED = "a subtask ended first"
+    """Not counted: if it failed, its own error is why the job does."""
     STORE_FAILED = "the manifest could not be written"
     SUBSUMED = "a later one completed first"
     OVERTAKEN = "a subtask was asked for a later one first"

@@ -29,6 +29,7 @@ from penstock.actors.links import LinkServer, Reply
 from penstock.actors.polled_readers import LoopWakeup, PolledReaders, ThreadSockets
 from penstock.actors.running_task import TASK_THREAD, RunningTask, SubtaskEvent
 from penstock.engine.checkpointing.handles import SubtaskHandle
+from penstock.engine.checkpointing.instructions import AbortReason
 from penstock.engine.config import JobConfig
 from penstock.engine.elements import Barrier, Batch, Element, EndOfInput
 from penstock.engine.errors import StateError, UserCodeError
@@ -138,7 +139,7 @@ def test_an_attempt_that_has_ended_takes_messages_and_drops_them() -> None:
 
     declined = mapping(use)
     assert isinstance(declined, Declined)
-    assert declined.message == "the subtask has ended"
+    assert (declined.message, declined.reason) == ("the subtask has ended", AbortReason.SUBTASK_ENDED)
 
 
 def test_a_checkpoint_whose_rows_nobody_takes_is_given_up_without_a_word(tmp_path: Path) -> None:

@@ -297,12 +297,13 @@ class TestFailures:
         job.start()
         assert self.fail(job, 10.0) == []
 
-    def test_one_that_a_later_one_overtook_fails_no_job(self) -> None:
+    @pytest.mark.parametrize("reason", [AbortReason.OVERTAKEN, AbortReason.SUBTASK_ENDED])
+    def test_one_that_a_later_one_or_the_end_of_a_subtask_overtook_fails_no_job(self, reason: AbortReason) -> None:
         job = running(tolerable_failures=0)
         job.trigger(1.0)
-        _, (aborted,) = job.coordinator.decline(1, PLACES[0], "", 1.0, AbortReason.OVERTAKEN)
+        _, (aborted,) = job.coordinator.decline(1, PLACES[0], "", 1.0, reason)
         assert isinstance(aborted, NotifyAborted)
-        assert aborted.reason is AbortReason.OVERTAKEN
+        assert aborted.reason is reason
         assert job.trigger(2.0).barrier.checkpoint == 2
 
     def test_several_at_once_fail_it_once(self) -> None:
