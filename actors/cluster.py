@@ -12,9 +12,8 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import ray
@@ -25,7 +24,7 @@ from penstock.actors.cluster_token import is_open, make_token, token_problem
 from penstock.actors.embedded import end_quickly_at_exit, is_embedded
 from penstock.actors.embedded_start import init_embedded
 from penstock.actors.ray_serializers import register_serializers_later
-from penstock.actors.replaced import replaced
+from penstock.actors.rays_lines import saying_less
 from penstock.actors.termination import as_signalled
 from penstock.engine.errors import ClusterError
 
@@ -36,8 +35,6 @@ ON_THIS_MACHINE: Final = "auto"
 _INSIDE_THIS_PROCESS: Final = "local"
 """What Ray calls a cluster that it is to start."""
 _RAY_ADDRESS: Final = "RAY_ADDRESS"
-_MANY_PROCESSES: Final = "worker_pool_large"
-"""What Ray calls its warning that a node has started many."""
 _ANSWER_SECONDS: Final = 3.0
 _REMOTE_ANSWER_SECONDS: Final = 10.0
 
@@ -88,14 +85,14 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
     if wanted is not None:
         named = _checked(wanted)
         try:
-            with _beginning(log_to_driver):
+            with as_signalled(), saying_less(log_to_driver):
                 ray.init(address=named, logging_level=logging.WARNING, log_to_driver=log_to_driver)
         except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             raise ClusterError(f"no Ray cluster can be reached at {named!r}: {error}") from error
         return
     make_token()
     try:
-        with _beginning(log_to_driver):
+        with as_signalled(), saying_less(log_to_driver):
             init_embedded(
                 num_cpus=max(os.cpu_count() or 1, math.ceil(cpus)),
                 logging_level=logging.WARNING,
@@ -108,53 +105,6 @@ def connect(address: str | None, cpus: float, log_to_driver: bool = True) -> Non
             "(RAY_TMPDIR)"
         ) from error
     end_quickly_at_exit()
-
-
-@contextlib.contextmanager
-def _beginning(log_to_driver: bool) -> Iterator[None]:
-    """Within, Ray begins in this process.
-
-    It prints warnings of all nodes, such as of many processes that start, also where it is not to print what workers
-    do: into the standard output, which may be a document of JSON.
-    """
-    with (
-        as_signalled(),
-        replaced("ray._private.worker", "listen_error_messages", partial(_listening, log_to_driver)),
-    ):
-        yield
-
-
-def _listening(log_to_driver: bool, rays: Callable[..., None]) -> Callable[..., None]:
-    """What the thread runs that prints what Ray says of nodes, of which `rays` prints all.
-
-    A job has a process for each subtask, so that there are many is nothing to be warned of.
-    """
-
-    def listen(worker: Any, *rest: Any) -> None:
-        if log_to_driver:
-            worker.gcs_error_subscriber = _FewerErrors(worker.gcs_error_subscriber)
-            rays(worker, *rest)
-
-    return listen
-
-
-class _FewerErrors:
-    """A subscriber of Ray's errors that does not hear of many processes.
-
-    Args:
-        subscriber: Ray's.
-    """
-
-    def __init__(self, subscriber: Any) -> None:
-        self._subscriber = subscriber
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._subscriber, name)
-
-    def poll(self) -> tuple[Any, Any]:
-        """The next error, as an id and a dict; None and None: none just now."""
-        number, error = self._subscriber.poll()
-        return (None, None) if error is not None and error["type"] == _MANY_PROCESSES else (number, error)
 
 
 def named_address(address: str | None) -> str | None:

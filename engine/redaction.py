@@ -23,6 +23,10 @@ _SECRET: Final = re.compile(
 _SECRET_OPTION: Final = re.compile(r"user-info|jaas|[.](token|key)$")
 _SQL_OPTION: Final = re.compile(r"('([^']*)'\s*=\s*')((?:[^']|'')*)")
 """In a text of SQL a quote is written twice."""
+_SECRET_IN_CODE: Final = re.compile(
+    r"""(?i)(\b\w*(?:passw|passphrase|secret|credential|token|pwd|(?:api|access|private|auth)_?key)\w*["']?\s*[=:]\s*[bfru]*)"""
+    r"""(["'])(?:\\.|(?!\2).)*\2"""
+)
 _URL_PASSWORD: Final = re.compile(r"(://[^/@\s:]*:)[^/\s]+@")
 
 
@@ -85,6 +89,16 @@ def masked_options(options: Mapping[str, str]) -> dict[str, str]:
         key: _MASK if _SECRET_OPTION.search(key) or _SECRET.search(key) else _URL_PASSWORD.sub(rf"\1{_MASK}@", value)
         for key, value in options.items()
     }
+
+
+def masked_code(line: str) -> str:
+    """A line of a program with masks in the place of passwords in addresses, and of texts that are called as secrets.
+
+    Example:
+        >>> masked_code('connect("redis://:abc@cache", password="x")')
+        'connect("redis://:***@cache", password="***")'
+    """
+    return _SECRET_IN_CODE.sub(rf"\1\2{_MASK}\2", _URL_PASSWORD.sub(rf"\1{_MASK}@", line))
 
 
 def masked_line(line: str) -> str:

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from penstock.engine.redaction import masked_code
+
 HEADER: Final = "Traceback (most recent call last):"
 PACKAGE: Final = str(Path(__file__).parents[1]) + os.sep
 """The folder of the package, in this process."""
@@ -29,17 +31,19 @@ def calls_the_user(filename: str) -> bool:
 
 
 def own_frames(text: str) -> list[str]:
-    """The lines of a traceback without the frames of what calls the user's code, and without its header."""
+    """The lines of a traceback without the frames of what calls the user's code, without header, and secrets masked."""
     kept: list[str] = []
-    is_callers = False
+    is_callers = is_frame = False
     for line in text.rstrip().splitlines():
+        is_code = is_frame
         frame = FRAME.match(line)
         if frame is not None:
             is_callers = calls_the_user(frame[1])
         elif not _BAR.sub("", line).startswith(" "):
             is_callers = False
+        is_frame = frame is not None
         if not is_callers and line != HEADER:
-            kept.append(line)
+            kept.append(masked_code(line) if is_code else line)
     return kept
 
 

@@ -31,6 +31,7 @@ _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType 
 _PACKAGE: Final = str(Path(__file__).parent) + os.sep
 _LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _MOST_LINES: Final = 30
+_MOST_LETTERS: Final = 400
 
 
 def report(error: BaseException) -> str:
@@ -64,7 +65,9 @@ def _headline(error: BaseException, cause: BaseException) -> str:
 
     text = str(error) or type(error).__name__
     if isinstance(cause, UserCodeError | SubtaskError):
-        return text.replace(str(cause), cause.error, 1).split(HEADER)[0].rstrip()
+        text = text.replace(str(cause), cause.error, 1).split(HEADER)[0].rstrip()
+        # The traceback has the whole of it.
+        return f"{text[:_MOST_LETTERS]} ..." if cause.traceback and len(text) > _MOST_LETTERS else text
     return text
 
 
@@ -131,7 +134,9 @@ def place_in_program(error: BaseException) -> tuple[str, int] | None:
 
 
 def _at(place: traceback.FrameSummary | None) -> str:
-    return "" if place is None else f"\nat {place.filename}:{place.lineno}: {place.line}"
+    from penstock.engine.redaction import masked_code
+
+    return "" if place is None else f"\nat {place.filename}:{place.lineno}: {masked_code(place.line or '')}"
 
 
 def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:

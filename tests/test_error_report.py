@@ -121,6 +121,19 @@ def test_a_timer_without_on_timer_is_told_to_implement_it() -> None:
     assert "on_timer" in text.partition("what to do: ")[2]
 
 
+def test_a_long_text_of_an_error_is_told_once() -> None:
+    def fails(row: Any) -> Any:
+        raise ValueError("x" * 5_000)
+
+    env = ps.StreamEnvironment(runtime="local", parallelism=1)
+    env.from_collection([{"x": 1}]).map(fails).print()
+    with pytest.raises(JobFailedError) as failed:
+        env.execute()
+    first, *rest = report(failed.value).splitlines()
+    assert first == "job 'penstock job' failed: ValueError: ".ljust(400, "x") + " ..."
+    assert f"ValueError: {'x' * 5_000}" in rest
+
+
 def test_a_deep_recursion_shows_its_end() -> None:
     frames = "".join(f'  File "mine.py", line {n}, in f\n    f()\n' for n in range(500))
     deep = UserCodeError(
@@ -130,6 +143,11 @@ def test_a_deep_recursion_shows_its_end() -> None:
     assert len(lines) < 45
     assert "  ..." in lines
     assert "E: x" in lines
+
+
+def test_the_line_of_a_program_does_not_show_its_passwords() -> None:
+    frame = traceback.FrameSummary("shop.py", 1, "<module>", line='PostgresSink("postgresql://a:x@10.0.0.1/shop", "t")')
+    assert error_report._at(frame) == '\nat shop.py:1: PostgresSink("postgresql://a:***@10.0.0.1/shop", "t")'
 
 
 def test_an_uncaught_error_of_a_script_is_shown_so_and_any_other_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import JobFailedError
-from penstock.engine.redaction import VARIABLE, quotable, quoted
+from penstock.engine.redaction import VARIABLE, masked_code, quotable, quoted
 from penstock.engine.rows import shown_row
 
 ROW = {"user": "ada", "password": "hunter2", "access_token": "t0k", "tokens": 3, "keys": ["a"]}
@@ -26,6 +26,24 @@ ROW = {"user": "ada", "password": "hunter2", "access_token": "t0k", "tokens": 3,
 )
 def test_what_is_called_a_secret_is_masked(value: object, shown: str) -> None:
     assert quoted(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            'PostgresSink("postgresql://a:x@10.0.0.1/shop", "t")',
+            'PostgresSink("postgresql://a:***@10.0.0.1/shop", "t")',
+        ),
+        ("""{"sasl.password": 'it\\'s', "n": 1}""", """{"sasl.password": '***', "n": 1}"""),
+        ("connect(api_key = 'k', user='u', password=f'{x}y')", "connect(api_key = '***', user='u', password=f'***')"),
+        ('if row["token"] == "x" or key: return rows["a"]', 'if row["token"] == "x" or key: return rows["a"]'),
+        ("password = os.environ['SHOP'] + 'x'", "password = os.environ['SHOP'] + 'x'"),
+        ("tokens = ['a', 'b']", "tokens = ['a', 'b']"),
+    ],
+)
+def test_secrets_in_a_line_of_code_are_masked(line: str, shown: str) -> None:
+    assert masked_code(line) == shown
 
 
 def test_batches_are_masked_by_column() -> None:

@@ -24,6 +24,12 @@ def test_frames_of_ours_are_left_out_wherever_they_stand() -> None:
     assert own_frames(text) == [*lines, "ZeroDivisionError: no"]
 
 
+def test_secrets_in_lines_of_code_are_not_shown() -> None:
+    frame, error = '  File "mine.py", line 2, in open', "OSError: no password='x' there"
+    shown = own_frames("\n".join([frame, '    connect("redis://:x@cache", password="x")', error]))
+    assert shown == [frame, '    connect("redis://:***@cache", password="***")', error]
+
+
 def test_a_package_whose_name_begins_alike_is_the_users() -> None:
     ours = os.path.dirname(error_report.__file__)
     theirs = [f'  File "{ours}_flows/orders.py", line 3, in parse', "    int(row)"]
