@@ -141,8 +141,9 @@ def _at(place: traceback.FrameSummary | None) -> str:
 
 def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary | None:
     """Where in the user's own program: what lies below it is ours, or of libraries that we call."""
-    theirs = [frame for frame in frames if not frame.filename.startswith((_PACKAGE, "<"))]
-    return next(reversed(_own(theirs) or theirs[:1]), None)
+    # An installed program is what begins.
+    begun = [frame for frame in frames[:1] if not frame.filename.startswith((_PACKAGE, "<"))]
+    return next(reversed(_own(frames) or begun), None)
 
 
 def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:

@@ -78,6 +78,7 @@ def test_the_place_is_the_users_line_and_not_that_of_a_library_below() -> None:
     assert own_place([mine, ours, library]) == mine
     assert own_place([installed, ours, library]) == installed
     assert own_place([ours]) is None
+    assert own_place([frame("<string>", 1), ours, library]) is None
 
 
 def test_what_a_function_gives_back_is_not_blamed_on_rows() -> None:
