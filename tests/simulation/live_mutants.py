@@ -183,20 +183,20 @@ LIVE_MUTANTS = (
     ),
     Mutant("who sends to tasks that are replaced keeps its rows back", _keep_nothing_back, EXACT, RESCALES, 20),
     Mutant("what was kept back is sent to the new subtasks", _forget_what_was_kept_back, EXACT, RESCALES, 20),
-    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 477),
+    Mutant("new subtasks learn that a sender has ended", _tell_no_end, EXACT, RESCALES, 505),
     Mutant("what was kept back is sent in its order", _send_in_another_order, EXACT, RESCALES, 32),
     Mutant("barriers are awaited on new channels", _align_without_new_channels, ("exchanges",), OFTEN_AND_KILLS, 74),
     Mutant(
         "a checkpoint that was given up replaces nobody", _count_before_it_is_stored, EXACT, RESCALES_AND_STORAGE, 16
     ),
-    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 258),
+    Mutant("behind the checkpoint there is only the new layout", _restart_the_old_layout, EXACT, AMID_RESCALES, 259),
     Mutant(
-        "who has ended is not replaced beside those that know it", _replace_who_has_ended, ("neighbours",), OFTEN, 4
+        "who has ended is not replaced beside those that know it", _replace_who_has_ended, ("neighbours",), OFTEN, 6
     ),
     Mutant("before the first checkpoint, too, splits are those that are read", _plan_splits_anew, EXACT, OFTEN, 16),
     Mutant("what was taken in is changed as it has changed since", _keep_what_was_taken_in, MANY_KEYS, OFTEN, 39),
     Mutant("a new base is not mixed with what was taken in", _begin_nothing_anew, ("forgotten",), OFTEN, 36),
-    Mutant("what is gone since it was taken in does not come back", _keep_what_is_gone, ("forgotten",), OFTEN, 39),
+    Mutant("what is gone since it was taken in does not come back", _keep_what_is_gone, ("forgotten",), OFTEN, 48),
     Mutant("changes replace what was taken in", _add_to_what_was_taken_in, ("many_keys",), OFTEN, 39),
 )
 """The steps of docs/adr/0052 and 0070 that a seed can object to; of others the job is only late, as it restarts."""
