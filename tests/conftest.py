@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from penstock.testing.services import S3, Kafka, Postgres, Redis, ServiceNotInstalledError
 
@@ -26,8 +27,11 @@ _Service = TypeVar("_Service", Kafka, Postgres, Redis, S3)
 # A shell that runs the tests in the background makes them, and the programs that they start, deaf to Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # What runs in Java here (Spark, Kafka) lives for minutes: to compile it well, and to collect its garbage by many
-# threads, costs more than that saves.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# threads, costs more than that saves; nor does the code that was installed need to be verified.
+os.environ.setdefault(
+    "JAVA_TOOL_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 # What tests write is read by them alone: in memory, where there is room, nobody waits for the disk. Ray keeps its logs
 # on the disk.
 _MEMORY = Path("/dev/shm")
@@ -61,8 +65,9 @@ _SHARES = {
     # What kills processes of jobs: two of these tests at once would take each other's time.
     "tests/actors/": "cluster",
     "tests/chaos/": "cluster",
-    # One that needs no more of the cluster than its list of processes.
+    # Those that need no more of the cluster than its list of processes, or one job.
     "tests/testing/chaos/test_faults.py": "cluster",
+    "tests/web/test_slow_jobs.py": "cluster",
     # What needs servers, whose clients wait more than they work; each is started by this process only.
     "tests/connectors/files/test_object_storage.py": "servers",
     "tests/connectors/kafka/": "servers",
@@ -127,6 +132,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where a process runs all shares, a later one may need what runs: it stays to the end."""
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(_EndOfShares())
+    if config.getoption("--hypothesis-profile") is None:
+        # Hypothesis draws one value of twenty from the constants of the code under test. To find these takes each
+        # process up to six seconds in a new checkout; few of them come up in so few examples.
+        providers._get_local_constants = providers.Constants
 
 
 def _load_part(config: pytest.Config) -> None:
@@ -183,20 +192,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """A Ray cluster on this machine, shared by all tests of this process that run jobs on it."""
+    """A Ray cluster on this machine, shared by all tests of this process that run jobs on it.
+
+    Its processes are forked, as those of a cluster that a program starts for itself; those of `ray start` are what
+    `tests/actors/test_machines.py` has.
+    """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     import ray
 
+    from penstock.actors.embedded_start import init_embedded
+
     with _alone():
-        ray.init(
-            address="local",
-            num_cpus=8,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            object_store_memory=1024**3,
-        )
+        init_embedded(num_cpus=8, log_to_driver=False, logging_level=logging.ERROR, object_store_memory=1024**3)
     yield
     ray.shutdown()
 

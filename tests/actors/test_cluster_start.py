@@ -64,6 +64,8 @@ class _Ray:
         self.begun, self.may_go_on, self.calls = threading.Event(), threading.Event(), 0
         self._failures, self._is_up = failures, False
         monkeypatch.setattr("ray.init", self._init)
+        # The cluster of the tests has all that is started later.
+        monkeypatch.setattr("penstock.actors.embedded_start.control_service", lambda: None)
         monkeypatch.setattr("ray.is_initialized", lambda: self._is_up)
         monkeypatch.setattr("ray.get_runtime_context", MagicMock)
         monkeypatch.setattr("penstock.actors.cluster._check_size", lambda cpus: None)

@@ -16,6 +16,8 @@ def test_what_workers_print_has_colours_in_terminals_alone(
 ) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.init", lambda **options: None)
+    # The cluster of the tests has all that is started later.
+    monkeypatch.setattr("penstock.actors.embedded_start.control_service", lambda: None)
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
     with patch.dict("os.environ"):
         os.environ.pop("RAY_COLOR_PREFIX", None)
