@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from penstock.savepoints.storage import BlobStore, open_blobs
 
@@ -19,6 +18,8 @@ _NUMBERS = itertools.count()
 @pytest.fixture(scope="session")
 def s3_bucket() -> Iterator[str]:
     """URL of a bucket on an S3 server of this machine; the environment has its address and credentials."""
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

@@ -7,8 +7,6 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.types import StringType
 
 from penstock import StreamEnvironment
 from penstock.engine.errors import SqlError
@@ -51,6 +49,9 @@ def test_what_the_files_of_a_delta_table_do_not_have_is_refused(tmp_path: Path) 
 
 
 def test_rows_are_appended_to_an_iceberg_table(tmp_path: Path) -> None:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.types import StringType
+
     uri = f"sqlite:///{tmp_path}/catalog.db"
     with SqlCatalog("c", uri=uri, warehouse=f"file://{tmp_path}") as catalog:
         catalog.create_namespace("sales")
