@@ -27,7 +27,8 @@ def with_driver_logging(config: JobConfig) -> JobConfig:
 
 def _levels() -> Mapping[str, str]:
     """By name, the levels that somebody has chosen; "" is the root logger."""
-    loggers = logging.Logger.manager.loggerDict
+    # A copy is made at once: other threads load modules meanwhile, which make loggers.
+    loggers = logging.Logger.manager.loggerDict.copy()
     chosen = {
         name: logging.getLevelName(logger.level)
         for name, logger in loggers.items()

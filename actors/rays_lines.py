@@ -1,7 +1,7 @@
 """What a program on Ray prints of its workers and of the cluster's nodes, without what says nothing to anybody.
 
-That is Ray's warning of many processes, as a job has one for each subtask, and the addresses that a worker prints which
-is told to end (SIGTERM) before Python has begun to hear signals.
+That is Ray's warning of many processes, as a job has one for each subtask, what Ray's processes tell each other as
+information, and the addresses that a worker prints which is told to end (SIGTERM) before Python hears signals.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.actors.replaced import replaced
 _RAY: Final = "ray._private.worker"
 _MANY_PROCESSES: Final = "worker_pool_large"
 """What Ray calls the warning."""
+_INFORMATION: Final = re.compile(r"\[\d{4}-\d\d-\d\d [\d:,]+ I \d+ \d+\] \w+\.cc:\d+: ")
 _SIGNALLED: Final = re.compile(r"(?:\[.*?\] \w+\.cc:\d+: )?\*\*\* (SIG\w+) received at ")
 _ADDRESS: Final = re.compile(r"(?:\[.*?\] \w+\.cc:\d+: )?(?:PC: @|    @) ")
 
@@ -68,34 +69,38 @@ class _FewerErrors:
 
 def _printing(rays: Callable[..., None]) -> Callable[..., None]:
     """What prints lines of a worker, a dict with `lines` and where they are from; `rays` prints all of them."""
-    last_words = LastWords()
+    fewer = FewerLines()
 
     def show(data: dict[str, Any], *rest: Any, **options: Any) -> None:
-        lines = last_words.left_out((data.get("ip"), data.get("pid")), data["lines"])
+        lines = fewer.of((data.get("ip"), data.get("pid")), data["lines"])
         if lines:
             rays({**data, "lines": lines}, *rest, **options)
 
     return show
 
 
-class LastWords:
-    """Leaves out what workers print that are told to end before Python hears signals; other signals are told whole."""
+class FewerLines:
+    """Leaves out Ray's information, and what workers print that are told to end before Python hears signals.
+
+    Other signals are told whole.
+    """
 
     def __init__(self) -> None:
         self._ended = set[object]()
 
-    def left_out(self, process: object, lines: Sequence[str]) -> list[str]:
-        """The lines without those.
+    def of(self, process: object, lines: Sequence[str]) -> list[str]:
+        """The lines that are shown.
 
         Args:
             process: which has printed them.
             lines: some that follow each other; they may break off, and go on with the next call.
         """
-        left = []
+        shown = []
         for line in lines:
             signalled = _SIGNALLED.match(line)
             if signalled is not None:
                 (self._ended.add if signalled[1] == "SIGTERM" else self._ended.discard)(process)
-            if process not in self._ended or not (signalled or _ADDRESS.match(line)):
-                left.append(line)
-        return left
+            is_last_word = process in self._ended and (signalled or _ADDRESS.match(line))
+            if not is_last_word and not _INFORMATION.match(line):
+                shown.append(line)
+        return shown

@@ -99,5 +99,6 @@ def installed() -> ClientLog:
 
 def library_loggers() -> list[logging.Logger]:
     """All that the library logs by, as far as it has been loaded: filters of one do not hear of those below it."""
-    names = [name for name in logging.root.manager.loggerDict if f"{name}.".startswith(f"{_LIBRARY}.")]
+    # Other threads load modules meanwhile, which make loggers: a list of them is made at once.
+    names = [name for name in list(logging.root.manager.loggerDict) if f"{name}.".startswith(f"{_LIBRARY}.")]
     return [logging.getLogger(name) for name in {_LIBRARY, *names}]

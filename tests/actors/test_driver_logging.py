@@ -11,6 +11,7 @@ import pytest
 from penstock.actors.driver_logging import with_driver_logging
 from penstock.engine.config import DEFAULTS, JobConfig
 from tests.actors.test_task_log import LOGGER, installed, said
+from tests.coming_loggers import coming_loggers
 
 OTHER = logging.getLogger("tests.other")
 
@@ -73,3 +74,10 @@ def test_what_the_configuration_says_comes_first(monkeypatch: pytest.MonkeyPatch
     LOGGER.setLevel(logging.DEBUG)
     config = JobConfig(log_levels=(("tests.fraud", "ERROR"),))
     assert shown(with_driver_logging(config))[0] == []
+
+
+def test_other_threads_may_load_modules_meanwhile() -> None:
+    OTHER.setLevel(logging.DEBUG)
+    with coming_loggers():
+        for _ in range(200):
+            assert ("tests.other", "DEBUG") in with_driver_logging(JobConfig()).log_levels

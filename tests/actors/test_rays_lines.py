@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import ray
 
-from penstock.actors.rays_lines import LastWords, saying_less
+from penstock.actors.rays_lines import FewerLines, saying_less
 
 DUMP = [
     "*** SIGTERM received at time=1795951971 on cpu 1 ***",
@@ -21,17 +21,26 @@ DUMP = [
 
 @pytest.mark.parametrize("cut", range(len(DUMP) + 1))
 def test_the_last_words_of_a_worker_that_was_told_to_end_are_left_out_wherever_they_break_off(cut: int) -> None:
-    last_words = LastWords()
-    assert last_words.left_out("a", ["a row", *DUMP[:cut]]) == ["a row"]
-    assert last_words.left_out("b", ["    @ a row of another"]) == ["    @ a row of another"]
-    assert last_words.left_out("a", [*DUMP[cut:], "a row"]) == ["a row"]
+    fewer = FewerLines()
+    assert fewer.of("a", ["a row", *DUMP[:cut]]) == ["a row"]
+    assert fewer.of("b", ["    @ a row of another"]) == ["    @ a row of another"]
+    assert fewer.of("a", [*DUMP[cut:], "a row"]) == ["a row"]
+
+
+def test_what_rays_processes_say_as_information_is_left_out() -> None:
+    said = "[2026-11-29 11:54:04,643 {} 22353 22392] gcs_client.cc:96: GcsClient has no Cluster ID set"
+    lines = [said.format(level) for level in "IWE"]
+    assert FewerLines().of("raylet", [*lines, "[2026-11-29 11:54:04,643 I] a row"]) == [
+        *lines[1:],
+        "[2026-11-29 11:54:04,643 I] a row",
+    ]
 
 
 def test_those_of_one_that_crashed_are_not() -> None:
     crash = [line.replace("SIGTERM", "SIGSEGV") for line in DUMP]
-    last_words = LastWords()
-    assert last_words.left_out("a", crash) == crash
-    assert last_words.left_out("b", [*DUMP, *crash]) == crash, "the number of a process comes again"
+    fewer = FewerLines()
+    assert fewer.of("a", crash) == crash
+    assert fewer.of("b", [*DUMP, *crash]) == crash, "the number of a process comes again"
 
 
 def test_what_is_left_is_printed_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.connectors.kafka.client_log import ClientLog, installed, library_loggers
+from tests.coming_loggers import coming_loggers
 
 
 @pytest.fixture
@@ -77,3 +78,9 @@ def test_one_of_a_process_stands_before_all_of_the_library() -> None:
     assert installed() is installed()
     assert all(sum(isinstance(one, ClientLog) for one in logger.filters) == 1 for logger in library_loggers())
     logging.getLogger("aiokafka.test").removeFilter(installed())
+
+
+def test_other_threads_may_load_modules_meanwhile() -> None:
+    with coming_loggers():
+        for _ in range(200):
+            assert logging.getLogger("aiokafka") in library_loggers()

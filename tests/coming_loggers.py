@@ -1,0 +1,36 @@
+"""Loggers that come all the time, as while another thread loads modules."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+
+_NAME = "tests.coming"
+
+
+@contextlib.contextmanager
+def coming_loggers() -> Iterator[None]:
+    """Within, a thread makes loggers; behind it they are gone."""
+    known = logging.root.manager.loggerDict
+    over = threading.Event()
+
+    def come() -> None:
+        while not over.is_set():
+            for number in range(500):
+                known[f"{_NAME}.{number}"] = logging.Logger(_NAME)
+            for number in range(500):
+                del known[f"{_NAME}.{number}"]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=come)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        sys.setswitchinterval(interval)
