@@ -46,9 +46,9 @@ class JsonFormat(RecordFormat):
 
     A field that a record does not have is null, and a field without a column is ignored. Times are ISO-8601 text,
     bytes base64, decimals numbers or text, maps objects, durations numbers in the column's unit; `NaN` and `Infinity`
-    are taken where the column is floating. A number that the column's type cannot hold, text where a number belongs, a
-    field that occurs twice, or bytes that are no UTF-8 make a record bad. A null value (a tombstone) is a row of nulls;
-    the text `null` is a bad record.
+    are taken where the column is floating. A number that the column's type cannot hold, one with a point or an exponent
+    (`1.0`, `1e3`) where it is of whole numbers, text where a number belongs, a field that occurs twice, or bytes that
+    are no UTF-8 make a record bad. A null value (a tombstone) is a row of nulls; the text `null` is a bad record.
 
     Written are all columns, a null as `null`, in the column's order; NaN and infinities as `null`. A row whose columns
     are all null is written as an object like any other, never as a tombstone.
