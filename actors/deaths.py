@@ -21,6 +21,7 @@ _LOADING: Final = "in loaded_program\n"
 _DETAIL: Final = "Worker exit detail: "
 _ADVICE: Final = " Some common causes include"
 _NOBODY_KNOWS: Final = "Worker unexpectedly exits with a connection error code"
+_NEVER_BEGAN: Final = "The actor never ran"
 _EXPLAINED_SECONDS: Final = 5.0
 """How long to wait for what Ray has to say of a process that has ended."""
 
@@ -47,6 +48,13 @@ def death(died: RayActorError) -> str:
     if isinstance(died, ActorUnavailableError):
         return "it was killed, or its node is lost"
     return cause_of_death(died) or "it was killed, or has crashed"
+
+
+def left_unclosed(lost: RayError) -> str | None:
+    """Why a process has not closed what it runs; None where it had never begun, and has nothing to close."""
+    if not isinstance(lost, RayActorError):
+        return str(lost)
+    return None if _NEVER_BEGAN in str(lost) else death(lost)
 
 
 def remark(error: RayError) -> str:

@@ -17,7 +17,7 @@ from ray.exceptions import RayActorError, RayError
 
 from penstock.actors.alignment import align
 from penstock.actors.counters import CounterReader
-from penstock.actors.deaths import death, explained, lost_worker, remark
+from penstock.actors.deaths import explained, left_unclosed, lost_worker, remark
 from penstock.actors.deployment import Restore, Wiring, deployments, places, slot_bundles
 from penstock.actors.import_path import Imported
 from penstock.actors.nodes import lost_nodes
@@ -332,9 +332,8 @@ class Execution:
             self._config.failover.heartbeat_timeout_ms / 1000,
         )
         await self._connect(crossing.outputs, wiring)
-        for place in chosen:
-            self.attempts[place] = attempt
-            self._watches[place] = asyncio.ensure_future(self._watch(place, attempt))
+        self.attempts |= dict.fromkeys(chosen, attempt)
+        self._watches |= {place: asyncio.ensure_future(self._watch(place, attempt)) for place in chosen}
         opened = await self._all({place: self.actors[place].start.remote(attempt) for place in chosen})
         self._align()
         return all(opened.values())
@@ -563,15 +562,16 @@ class Execution:
         stopping = {place: asyncio.ensure_future(self._stop(place)) for place in self.actors}
         if stopping:
             await asyncio.wait(stopping.values(), timeout=seconds)
-        errors = [one.result() if one.done() else self._not_closed(place, seconds) for place, one in stopping.items()]
+        ends = [one.result() if one.done() else self._not_closed(place, seconds) for place, one in stopping.items()]
         self.kill()
-        return next((error for error in errors if error is not None), None)
+        return next(filter(None, ends), None)
 
     async def _stop(self, place: Place) -> PenstockError | None:
         try:
             stopped: Stopped | None = await self.actors[place].stop.remote()
         except RayError as lost:
-            why = death(lost) if isinstance(lost, RayActorError) else str(lost)
+            if (why := left_unclosed(lost)) is None:
+                return None
             error = WorkerLostError(f"the process of {self.name(place)} died before it was closed: {why}")
             _LOG.warning("%s", error)
             # With checkpoints, all that counts is committed by then, and must not be done again.

@@ -207,9 +207,15 @@ def _commit_one(sink: PendingSink, batches: Sequence[Batch]) -> None:
     tables = [pa.Table.from_batches([batch.data]) for batch in batches]
     committables = committables_of(pa.concat_tables(tables, promote_options="default"))
 
+    told = set[str]()
+
     def tell(state: tenacity.RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
-        _LOG.warning("operator %r could not commit, and tries again: %s", sink.operator, error)
+        if str(error) not in told:
+            told.add(str(error))
+            _LOG.warning(
+                "operator %r could not commit, and tries again for %g s: %s", sink.operator, _COMMIT_SECONDS, error
+            )
 
     again = tenacity.Retrying(
         stop=tenacity.stop_after_delay(_COMMIT_SECONDS),

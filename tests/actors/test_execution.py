@@ -238,6 +238,17 @@ def test_the_end_says_what_could_not_be_closed() -> None:
     assert "subtask 1 died before it was closed" in str(lost)
 
 
+def test_a_process_that_had_not_begun_has_nothing_to_close(caplog: pytest.LogCaptureFixture) -> None:
+    never = RayActorError()
+    never.error_msg = "The actor is dead: killed by `ray.kill`.\nThe actor never ran - it was cancelled."
+
+    async def use(execution: Execution) -> PenstockError | None:
+        return await execution.stop(5.0)
+
+    assert run([subtask(), subtask(stop=fails(never))], use)[0] is None
+    assert not caplog.text
+
+
 def test_a_process_that_dies_behind_the_last_checkpoint_fails_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def use(execution: Execution) -> PenstockError | None:
         execution._config = replace(execution._config, checkpoints=CheckpointConfig(interval_ms=1000))
