@@ -1,14 +1,17 @@
 """Ctrl-C and SIGTERM while a job of this process moves: held until the step under way is over, they come as always.
 
 The local runtime holds interrupts while it steps, opens and closes tasks, so that none breaks off a checkpoint, a sink
-or a lock half way. Handlers are those of the main thread, the only one that Python interrupts: in other threads this
-does nothing.
+or a lock half way. A step that takes longer than a second ends between two calls of the user's functions. Handlers are
+those of the main thread, the only one that Python interrupts: in other threads this does nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,11 +22,13 @@ from penstock.engine.clock import Clock
 from penstock.engine.interruption import Interruption
 from penstock.engine.job.termination import Termination
 from penstock.engine.task.chain import ChainLink
+from penstock.engine.tracebacks import calls_the_user
 
 _LOG = logging.getLogger(__name__)
 _TOLD: Final = {signal.SIGINT: ("interrupted", "Ctrl-C"), signal.SIGTERM: ("told to end", "SIGTERM")}
 _STUCK_SECONDS: Final = 1.0
-"""Who interrupts again, so long after an interrupt that is held, means a step that does not end."""
+"""Who interrupts again, so long after an interrupt that is held, means a step that does not end; and so long the user's
+functions are called on."""
 
 
 class _WaitOver(KeyboardInterrupt):
@@ -83,6 +88,7 @@ class Interrupts:
                 for number, handler in previous.items():
                     signal.signal(number, handler)
                 came, self.pending = self.pending, None
+                self._let_calls_pass()
             if came is not None:
                 previous[came](came, None)
 
@@ -117,15 +123,8 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.pending is not None and now - self._first >= _STUCK_SECONDS:
-            handler = self._previous[number]
-            # Whatever it raises would be an error of the function that it breaks off.
-            try:
-                handler(number, frame)
-            except BaseException as raised:
-                raise _StepOver(raised) from None
-            if number == signal.SIGTERM and not _ends_jobs(handler):
-                return
-            raise _StepOver(KeyboardInterrupt())
+            self._end_step(number, frame)
+            return
         is_first = self.pending is None
         if is_first:
             self.pending, self._first = number, now
@@ -144,6 +143,31 @@ class Interrupts:
                     operator,
                     again,
                 )
+            if sys.gettrace() is None:
+                sys.settrace(self._before_call)
+
+    def _end_step(self, number: int, frame: FrameType | None) -> None:
+        """Have the signal come within the step, and end that, unless the program's own handler goes on."""
+        handler = self._previous[number]
+        # Whatever it raises would be an error of the function that it breaks off.
+        try:
+            handler(number, frame)
+        except BaseException as raised:
+            raise _StepOver(raised) from None
+        if number != signal.SIGTERM or _ends_jobs(handler):
+            raise _StepOver(KeyboardInterrupt())
+
+    def _before_call(self, frame: FrameType, event: str, argument: object) -> None:
+        """A function is called while an interrupt is held: the user's has had a second to end the step by itself."""
+        held = self.pending
+        if held is not None and time.monotonic() - self._first >= _STUCK_SECONDS and _is_of_user(frame):
+            self.pending = None
+            self._let_calls_pass()
+            self._end_step(held, frame)
+
+    def _let_calls_pass(self) -> None:
+        if sys.gettrace() == self._before_call:
+            sys.settrace(None)
 
     def wait(self, wait_until: Callable[[float], None], deadline: float) -> None:
         """Wait by a clock's `wait_until`; an interrupt that is held ends it."""
@@ -181,6 +205,17 @@ def _operator_at(frame: FrameType | None) -> str | None:
             return link.context.operator
         frame = frame.f_back
     return None
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    """Whether a function of the user's program is called there by an operator."""
+    caller, file = frame.f_back, frame.f_code.co_filename
+    if caller is None or not calls_the_user(caller.f_code.co_filename) or calls_the_user(file):
+        return False
+    libraries = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
+    # What is generated has no file, nor have cells of a notebook.
+    is_own = frame.f_globals.get("__name__") == "__main__" or not file.startswith(("<", *libraries))
+    return is_own and _operator_at(caller) is not None
 
 
 class InterruptibleClock:

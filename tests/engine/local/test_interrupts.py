@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -185,6 +185,54 @@ def test_who_interrupts_a_function_hears_what_the_job_waits_for_and_how_to_end_i
         "interrupted: job 'orders' stops as soon as operator 'map(slow)' has done what it is at; a second Ctrl-C, "
         "after a second or more, ends it there"
     )
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, lambda *_: sys.exit("evicted")])
+def test_a_step_that_takes_long_ends_between_two_calls_of_a_function(
+    handler: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {"now": 0.0}
+    clock = SimpleNamespace(monotonic=lambda: seconds["now"])
+    monkeypatch.setattr("penstock.engine.local.interrupts.time", clock)
+    calls: list[str] = []
+
+    def slow(row: Row) -> Row:
+        calls.append(f"{row['i']} begins")
+        if row["i"] == 1:
+            _interrupt()
+        seconds["now"] += 0.4
+        calls.append(f"{row['i']} ends")
+        return row
+
+    env = local_environment(1)
+    env.from_collection([{"i": i} for i in range(100)]).map(slow).print()
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            env.execute()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert calls == [f"{number} {what}" for number in range(4) for what in ("begins", "ends")]
+    assert sys.gettrace() is None
+
+
+def test_it_goes_on_where_a_handler_of_the_programs_own_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.engine.local.interrupts._STUCK_SECONDS", 0.0)
+    heard: list[int] = []
+
+    def told(row: Row) -> Row:
+        if row["i"] in (3, 5):
+            signal.raise_signal(signal.SIGTERM)
+        heard.append(row["i"])
+        return row
+
+    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(-1))
+    env = local_environment(1)
+    rows = env.from_collection([{"i": i} for i in range(8)]).map(told).collect()
+    env.execute()
+    assert [row["i"] for row in rows] == list(range(8))
+    assert heard == [0, 1, 2, 3, -1, 4, 5, -1, 6, 7]
+    assert sys.gettrace() is None
 
 
 def test_a_handler_of_the_programs_own_is_called_between_two_steps() -> None:
