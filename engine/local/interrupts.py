@@ -22,7 +22,6 @@ from penstock.engine.clock import Clock
 from penstock.engine.interruption import Interruption
 from penstock.engine.job.termination import Termination
 from penstock.engine.task.chain import ChainLink
-from penstock.engine.tracebacks import calls_the_user
 
 _LOG = logging.getLogger(__name__)
 _TOLD: Final = {signal.SIGINT: ("interrupted", "Ctrl-C"), signal.SIGTERM: ("told to end", "SIGTERM")}
@@ -209,6 +208,9 @@ def _operator_at(frame: FrameType | None) -> str | None:
 
 def _is_of_user(frame: FrameType) -> bool:
     """Whether a function of the user's program is called there by an operator."""
+    # Loaded where a job is interrupted.
+    from penstock.engine.tracebacks import calls_the_user
+
     caller, file = frame.f_back, frame.f_code.co_filename
     if caller is None or not calls_the_user(caller.f_code.co_filename) or calls_the_user(file):
         return False
