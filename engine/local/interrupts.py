@@ -122,8 +122,9 @@ class Interrupts:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self.pending is not None and now - self._first >= _STUCK_SECONDS:
-            self._end_step(number, frame)
-            return
+            if self._goes_on(number, frame) and number == signal.SIGTERM:
+                return
+            raise _StepOver(KeyboardInterrupt())
         is_first = self.pending is None
         if is_first:
             self.pending, self._first = number, now
@@ -145,16 +146,15 @@ class Interrupts:
             if sys.gettrace() is None:
                 sys.settrace(self._before_call)
 
-    def _end_step(self, number: int, frame: FrameType | None) -> None:
-        """Have the signal come within the step, and end that, unless the program's own handler goes on."""
+    def _goes_on(self, number: int, frame: FrameType | None) -> bool:
+        """Have the signal come within the step; whether its handler, the program's own, lets that go on."""
         handler = self._previous[number]
         # Whatever it raises would be an error of the function that it breaks off.
         try:
             handler(number, frame)
         except BaseException as raised:
             raise _StepOver(raised) from None
-        if number != signal.SIGTERM or _ends_jobs(handler):
-            raise _StepOver(KeyboardInterrupt())
+        return not _ends_jobs(handler)
 
     def _before_call(self, frame: FrameType, event: str, argument: object) -> None:
         """A function is called while an interrupt is held: the user's has had a second to end the step by itself."""
@@ -162,7 +162,8 @@ class Interrupts:
         if held is not None and time.monotonic() - self._first >= _STUCK_SECONDS and _is_of_user(frame):
             self.pending = None
             self._let_calls_pass()
-            self._end_step(held, frame)
+            if not self._goes_on(held, frame):
+                raise _StepOver(KeyboardInterrupt())
 
     def _let_calls_pass(self) -> None:
         if sys.gettrace() == self._before_call:

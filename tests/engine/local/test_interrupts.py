@@ -216,20 +216,24 @@ def test_a_step_that_takes_long_ends_between_two_calls_of_a_function(
     assert sys.gettrace() is None
 
 
-def test_it_goes_on_where_a_handler_of_the_programs_own_does(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_goes_on_where_a_handler_of_the_programs_own_does(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engine.local.interrupts._STUCK_SECONDS", 0.0)
     heard: list[int] = []
 
     def told(row: Row) -> Row:
         if row["i"] in (3, 5):
-            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(number)
         heard.append(row["i"])
         return row
 
-    signal.signal(signal.SIGTERM, lambda number, frame: heard.append(-1))
+    before = signal.signal(number, lambda number, frame: heard.append(-1))
     env = local_environment(1)
     rows = env.from_collection([{"i": i} for i in range(8)]).map(told).collect()
-    env.execute()
+    try:
+        env.execute()
+    finally:
+        signal.signal(number, before)
     assert [row["i"] for row in rows] == list(range(8))
     assert heard == [0, 1, 2, 3, -1, 4, 5, -1, 6, 7]
     assert sys.gettrace() is None
