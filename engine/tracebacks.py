@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sysconfig
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ FRAME: Final = re.compile(r'^(?: *\| )?  File "([^"]+)", line (\d+)')
 """Of an error, or of one in an exception group, whose lines stand behind a bar."""
 _BAR: Final = re.compile(r"^ *(\| |(?=\+[- ]))")
 """Before a line of an exception group; before its header and its rules nothing but blanks."""
+_LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _CALLERS: Final = re.compile(
     rf"{re.escape(PACKAGE)}|.*[/\\]python3\.\d+[/\\](asyncio|concurrent[/\\]futures|site-packages[/\\]penstock)[/\\]"
 )
@@ -28,6 +30,11 @@ _CALLERS: Final = re.compile(
 def calls_the_user(filename: str) -> bool:
     """Whether a file is of what calls the user's code, so that its frames are none of his."""
     return _CALLERS.match(filename) is not None
+
+
+def is_of_program(filename: str) -> bool:
+    """Whether a file is of the user's program: neither of this package, nor installed, nor generated."""
+    return not filename.startswith((PACKAGE, "<", *_LIBRARIES))
 
 
 def own_frames(text: str) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -29,7 +28,6 @@ from penstock.engine.errors import (
 _Hook: TypeAlias = "Callable[[type[BaseException], BaseException, TracebackType | None], object]"
 
 _PACKAGE: Final = str(Path(__file__).parent) + os.sep
-_LIBRARIES: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib")})
 _MOST_LINES: Final = 30
 _MOST_LETTERS: Final = 400
 
@@ -120,7 +118,7 @@ def place_in_program(error: BaseException) -> tuple[str, int] | None:
     Args:
         error: of a job, or of a program that makes none.
     """
-    from penstock.engine.tracebacks import FRAME
+    from penstock.engine.tracebacks import FRAME, is_of_program
 
     cause = cause_of(error)
     if isinstance(cause, UserCodeError):
@@ -130,7 +128,7 @@ def place_in_program(error: BaseException) -> tuple[str, int] | None:
         return None
     else:
         frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(error.__traceback__)]
-    return next((frame for frame in reversed(frames) if _is_own(frame[0])), None)
+    return next((frame for frame in reversed(frames) if is_of_program(frame[0])), None)
 
 
 def _at(place: traceback.FrameSummary | None) -> str:
@@ -148,11 +146,9 @@ def own_place(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummar
 
 def _own(frames: Sequence[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Those of files that nobody has installed."""
-    return [frame for frame in frames if _is_own(frame.filename)]
+    from penstock.engine.tracebacks import is_of_program
 
-
-def _is_own(filename: str) -> bool:
-    return not filename.startswith((_PACKAGE, "<", *_LIBRARIES))
+    return [frame for frame in frames if is_of_program(frame.filename)]
 
 
 def _show_in_notebook(

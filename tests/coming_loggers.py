@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 _NAME = "tests.coming"
 
@@ -26,11 +27,11 @@ def coming_loggers() -> Iterator[None]:
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    thread = threading.Thread(target=come)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        sys.setswitchinterval(interval)
+    with ThreadPoolExecutor(1) as threads:
+        coming = threads.submit(come)
+        try:
+            yield
+        finally:
+            over.set()
+            coming.result()
+            sys.setswitchinterval(interval)

@@ -8,10 +8,8 @@ those of the main thread, the only one that Python interrupts: in other threads 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
-import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -210,14 +208,13 @@ def _operator_at(frame: FrameType | None) -> str | None:
 def _is_of_user(frame: FrameType) -> bool:
     """Whether a function of the user's program is called there by an operator."""
     # Loaded where a job is interrupted.
-    from penstock.engine.tracebacks import calls_the_user
+    from penstock.engine.tracebacks import calls_the_user, is_of_program
 
     caller, file = frame.f_back, frame.f_code.co_filename
     if caller is None or not calls_the_user(caller.f_code.co_filename) or calls_the_user(file):
         return False
-    libraries = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
     # What is generated has no file, nor have cells of a notebook.
-    is_own = frame.f_globals.get("__name__") == "__main__" or not file.startswith(("<", *libraries))
+    is_own = frame.f_globals.get("__name__") == "__main__" or is_of_program(file)
     return is_own and _operator_at(caller) is not None
 
 
