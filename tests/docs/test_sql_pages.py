@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,14 @@ WITHOUT = {"jobs.md"}
 _BLOCKS = re.compile(r"^```(sql|text|python)\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 
 
+@pytest.fixture
+def _own_words() -> Iterator[None]:
+    """The module of a page is forgotten again: other pages, and other tests, have one of that name."""
+    yield
+    sys.modules.pop("words", None)
+
+
+@pytest.mark.usefixtures("_own_words")
 @pytest.mark.parametrize("page", NAMES)
 def test_the_blocks_of_the_page_run(page: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
